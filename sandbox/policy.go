@@ -1,0 +1,156 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Level says what commands may change. The zero value is ReadOnly.
+type Level uint8
+
+const (
+	// ReadOnly: the whole host file system is visible and nothing of it can be written. /tmp, /run and
+	// /dev/shm are private to the sandbox and vanish with it.
+	ReadOnly Level = iota
+	// WorkspaceWrite: as ReadOnly, but the workspace and the extra writable roots can be written, apart
+	// from the protected names in them.
+	WorkspaceWrite
+	// FullAccess: no containment. Processes still get their own session and kill domain, a fence, a
+	// clean descriptor table and exactly the environment given.
+	FullAccess
+	// External: somebody else contains this process. Runs like FullAccess and says so.
+	External
+)
+
+var levelNames = [...]string{"read-only", "workspace-write", "danger-full-access", "external-sandbox"}
+
+// String returns the name used in settings and reports.
+func (l Level) String() string {
+	if int(l) < len(levelNames) {
+		return levelNames[l]
+	}
+	return fmt.Sprintf("level(%d)", uint8(l))
+}
+
+// ParseLevel is the inverse of String.
+func ParseLevel(s string) (Level, error) {
+	if i := slices.Index(levelNames[:], s); i >= 0 {
+		return Level(i), nil
+	}
+	return 0, fmt.Errorf("unknown sandbox level %q (want one of %s)", s, strings.Join(levelNames[:], ", "))
+}
+
+// Contained reports whether the level puts commands into namespaces.
+func (l Level) Contained() bool { return l == ReadOnly || l == WorkspaceWrite }
+
+// TmpMode says what commands see as /tmp.
+type TmpMode uint8
+
+const (
+	// TmpPrivate is an empty, bounded in-memory /tmp that lives as long as the sandbox.
+	TmpPrivate TmpMode = iota
+	// TmpHost is the host's /tmp, writable at WorkspaceWrite.
+	TmpHost
+)
+
+// NetMode says which network commands have.
+type NetMode uint8
+
+const (
+	// NetOff is a network namespace of its own in which only loopback exists, and works.
+	NetOff NetMode = iota
+	// NetFull is the host's network, its loopback and abstract sockets included.
+	NetFull
+)
+
+// Limits bounds what the commands of one sandbox may use. Zero means the stated default. A limit that
+// the host cannot enforce appears as a Gap in Report.
+type Limits struct {
+	// MemoryBytes is the memory of all processes of one command together. Default: none.
+	MemoryBytes int64
+	// Pids is the number of tasks of one command. Default: none.
+	Pids int64
+	// TmpBytes caps the private /tmp. Default 1 GiB.
+	TmpBytes int64
+	// FileBytes caps the size of any one file written (RLIMIT_FSIZE). Default: none.
+	FileBytes int64
+}
+
+// DefaultProtected are the names that stay read-only directly under each writable root.
+func DefaultProtected() []string { return []string{".git", ".codex", ".agents", ".heddle"} }
+
+// Policy is what a sandbox enforces. It is a value: two equal policies of one scope share a sandbox.
+type Policy struct {
+	Level Level
+	// Workspace is an absolute path. At WorkspaceWrite it is the first writable root.
+	Workspace string
+	// WritableRoots are further absolute paths that WorkspaceWrite can write.
+	WritableRoots []string
+	// Protected are names directly under each writable root that stay read-only. nil means
+	// DefaultProtected; an empty, non-nil slice protects nothing.
+	Protected []string
+	// DenyRead are absolute paths that commands must not be able to read: a directory appears empty, a
+	// file appears empty. The manager's own state directory is always among them.
+	DenyRead []string
+	Tmp      TmpMode
+	Net      NetMode
+	Limits   Limits
+}
+
+// normalized returns p with defaults filled in and paths cleaned and sorted, or says what is wrong.
+func (p Policy) normalized() (Policy, error) {
+	if int(p.Level) >= len(levelNames) {
+		return p, fmt.Errorf("sandbox policy: unknown level %d", p.Level)
+	}
+	if p.Protected == nil {
+		p.Protected = DefaultProtected()
+	}
+	for _, n := range p.Protected {
+		if n == "" || n == "." || n == ".." || strings.ContainsAny(n, "/\x00") {
+			return p, fmt.Errorf("sandbox policy: protected name %q is not a plain file name", n)
+		}
+	}
+	if p.Workspace == "" && p.Level == WorkspaceWrite {
+		return p, fmt.Errorf("sandbox policy: level %s needs a workspace", p.Level)
+	}
+	var err error
+	clean := func(what, path string) string {
+		if err == nil && (!filepath.IsAbs(path) || strings.ContainsRune(path, 0)) {
+			err = fmt.Errorf("sandbox policy: %s %q is not an absolute path", what, path)
+		}
+		return filepath.Clean(path)
+	}
+	if p.Workspace != "" {
+		p.Workspace = clean("workspace", p.Workspace)
+	}
+	list := func(what string, in []string) []string {
+		out := make([]string, 0, len(in))
+		for _, s := range in {
+			out = append(out, clean(what, s))
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	p.WritableRoots = list("writable root", p.WritableRoots)
+	p.DenyRead = list("deny-read path", p.DenyRead)
+	p.Protected = slices.Compact(slices.Sorted(slices.Values(p.Protected)))
+	if p.Limits.TmpBytes == 0 {
+		p.Limits.TmpBytes = 1 << 30
+	}
+	return p, err
+}
+
+// Key identifies a policy: equal keys mean equal enforcement.
+func (p Policy) Key() string {
+	b, err := json.Marshal(p)
+	if err != nil { // only plain fields: cannot fail
+		return err.Error()
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}
