@@ -5,21 +5,127 @@ SHELL := /bin/bash
 CACHE := $(CURDIR)/.cache
 TOOLBIN := $(CACHE)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO ?= go
 
-# Pinned tools; `make tools` installs them into .cache/bin.
-BUF_VERSION := v1.73.0
+# Pinned tools; they are installed into .cache/bin when a target needs them.
+BUF_VERSION := v1.75.0
 PROTOC_GEN_GO_VERSION := v1.36.12
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 GRPC_GATEWAY_VERSION := v2.33.0
-GOLANGCI_VERSION := v2.6.0
+GOLANGCI_VERSION := v2.15.0
 
-.PHONY: tools-proto
-tools-proto: ## Install the pinned protobuf tools into .cache/bin
-	GOBIN=$(TOOLBIN) go install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
-	GOBIN=$(TOOLBIN) go install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
-	GOBIN=$(TOOLBIN) go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC_VERSION)
-	GOBIN=$(TOOLBIN) go install github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway@$(GRPC_GATEWAY_VERSION)
+GUEST := sandbox/guestbin/heddle-guest
+GUEST_TAGS := runc_nocriu netgo osusergo
+GO_SOURCES := $(shell find proto sandbox executor controlplane gateway cmd -name '*.go' -not -name '*_test.go' 2>/dev/null) go.mod go.sum
+GUEST_SOURCES := $(shell find sandbox cmd/heddle-guest -name '*.go' -not -name '*_test.go' 2>/dev/null) go.mod go.sum
+
+# The conformance kit and its profile; see docs/testing.md.
+WIRECHECK ?= ../shared/wirecheck
+WIRE_AREAS ?= handshake turn commands approvals filechange command_exec persistence
+TEST_FLAGS ?=
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: bin/heddle ## Build bin/heddle with its sandbox helper inside
+
+bin/heddle: $(GUEST) $(GO_SOURCES)
+	CGO_ENABLED=0 $(GO) build -trimpath -tags embed_guest -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/heddle
+
+$(GUEST): $(GUEST_SOURCES)
+	@command -v gcc >/dev/null || { echo "make: gcc is missing; on Debian or Ubuntu: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@mkdir -p $(@D)
+	CGO_ENABLED=1 $(GO) build -trimpath -tags '$(GUEST_TAGS)' -ldflags '-s -w -extldflags -static' -o $@ ./cmd/heddle-guest
+
+.PHONY: demo
+demo: build ## Run the main job: a scripted turn in a sandbox, checked from outside
+	bin/heddle demo
+
+.PHONY: test
+test: build ## Run the tests, the sandbox included
+	$(GO) test $(TEST_FLAGS) ./...
+
+.PHONY: test-race
+test-race: $(GUEST) ## Run the tests under the race detector
+	$(GO) test -race $(TEST_FLAGS) ./proto/... ./controlplane/... ./executor/... ./gateway/...
+
+.PHONY: test-sandbox
+test-sandbox: build ## Run the attack table at every level; no row may be skipped that this host can enforce
+	REQUIRE_SANDBOX=1 $(GO) test -count=1 -v $(TEST_FLAGS) ./sandbox/...
+
+.PHONY: test-wire
+test-wire: build ## Run the protocol conformance kit against bin/heddle (WIRE_AREAS picks folders)
+	@test -f $(WIRECHECK)/wirecheck.py || { echo "make: no conformance kit at $(WIRECHECK); set WIRECHECK=DIR" >&2; exit 1; }
+	python3 $(WIRECHECK)/wirecheck.py --target '$(CURDIR)/bin/heddle app-server' --profile $(WIRECHECK)/targets/heddle.json $(WIRE_FLAGS) $(WIRE_AREAS)
+
+.PHONY: test-clients
+test-clients: build ## Run unmodified clients from npm against bin/heddle (needs node and npm)
+	$(GO) test -count=1 -tags clients -timeout 10m -v ./cmd/heddle/internal/e2e/...
+
+.PHONY: bench
+bench: build ## Measure a turn of 20 sandboxed commands beside bare ones
+	$(GO) run ./cmd/internal/turnbench -heddle bin/heddle
 
 .PHONY: generate
-generate: ## Regenerate Go code from proto/
-	PATH=$(TOOLBIN):$$PATH buf generate --template proto/buf.gen.yaml
+generate: tools-proto ## Regenerate the Go code of proto/
+	PATH=$(TOOLBIN):$$PATH buf generate --template proto/buf.gen.yaml --path proto/heddle
+
+.PHONY: check-generated
+check-generated: generate ## Fail when the generated code is not what proto/ says
+	@git diff --exit-code -- proto || { echo "make: generated code differs; run 'make generate' and commit" >&2; exit 1; }
+
+.PHONY: lint
+lint: tools-lint tools-buf ## Lint Go and proto
+	$(TOOLBIN)/buf lint
+	$(TOOLBIN)/buf format --diff --exit-code --path proto/heddle
+	$(TOOLBIN)/golangci-lint run ./...
+
+.PHONY: breaking
+breaking: tools-buf ## Fail on a breaking change of proto/ against the main branch
+	$(TOOLBIN)/buf breaking --against '.git#branch=main'
+
+.PHONY: check
+check: ## Run the static checks that need no tools: vet, gofmt, import boundaries
+	@test -z "$$(gofmt -l proto sandbox executor controlplane gateway cmd)" || { gofmt -l proto sandbox executor controlplane gateway cmd; exit 1; }
+	$(GO) vet ./...
+	$(GO) test ./cmd/internal/archtest
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for a short time (FUZZTIME=10s)
+	.ci/fuzz $(FUZZTIME)
+
+.PHONY: tools-buf
+tools-buf: $(TOOLBIN)/buf-$(BUF_VERSION)
+
+.PHONY: tools-proto
+tools-proto: tools-buf $(TOOLBIN)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION) $(TOOLBIN)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION) $(TOOLBIN)/protoc-gen-grpc-gateway-$(GRPC_GATEWAY_VERSION)
+
+.PHONY: tools-lint
+tools-lint: $(TOOLBIN)/golangci-lint-$(GOLANGCI_VERSION)
+
+# $(1) package, $(2) version; the stamp file names the version.
+define install-tool
+	GOBIN=$(TOOLBIN) $(GO) install $(1)@$(2)
+	@touch $@
+endef
+
+$(TOOLBIN)/buf-$(BUF_VERSION):
+	$(call install-tool,github.com/bufbuild/buf/cmd/buf,$(BUF_VERSION))
+
+$(TOOLBIN)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION):
+	$(call install-tool,google.golang.org/protobuf/cmd/protoc-gen-go,$(PROTOC_GEN_GO_VERSION))
+
+$(TOOLBIN)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION):
+	$(call install-tool,google.golang.org/grpc/cmd/protoc-gen-go-grpc,$(PROTOC_GEN_GO_GRPC_VERSION))
+
+$(TOOLBIN)/protoc-gen-grpc-gateway-$(GRPC_GATEWAY_VERSION):
+	$(call install-tool,github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway,$(GRPC_GATEWAY_VERSION))
+
+$(TOOLBIN)/golangci-lint-$(GOLANGCI_VERSION):
+	$(call install-tool,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,$(GOLANGCI_VERSION))
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin $(GUEST) $(CACHE)
