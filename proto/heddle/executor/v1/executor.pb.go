@@ -574,8 +574,11 @@ type RunningAction struct {
 	LeaseId  string                 `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	Epoch    uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Pid      int64                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
-	// Bytes of output in the local spool, per stream.
-	OutputBytes   int64 `protobuf:"varint,5,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
+	// Bytes of output so far, acknowledged ones included: stream 1, then stream 2.
+	OutputBytes int64 `protobuf:"varint,5,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
+	StderrBytes int64 `protobuf:"varint,6,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
+	// Last write_seq of standard input that was taken.
+	StdinSeq      uint64 `protobuf:"varint,7,opt,name=stdin_seq,json=stdinSeq,proto3" json:"stdin_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -641,6 +644,20 @@ func (x *RunningAction) GetPid() int64 {
 func (x *RunningAction) GetOutputBytes() int64 {
 	if x != nil {
 		return x.OutputBytes
+	}
+	return 0
+}
+
+func (x *RunningAction) GetStderrBytes() int64 {
+	if x != nil {
+		return x.StderrBytes
+	}
+	return 0
+}
+
+func (x *RunningAction) GetStdinSeq() uint64 {
+	if x != nil {
+		return x.StdinSeq
 	}
 	return 0
 }
@@ -2593,11 +2610,13 @@ func (x *PatchPlan) GetBefore() []*FileSnapshot {
 
 // FileSnapshot is the content of a file at one moment, for turn diffs.
 type FileSnapshot struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Exists        bool                   `protobuf:"varint,2,opt,name=exists,proto3" json:"exists,omitempty"`
-	Content       []byte                 `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	Mode          uint32                 `protobuf:"varint,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Path    string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Exists  bool                   `protobuf:"varint,2,opt,name=exists,proto3" json:"exists,omitempty"`
+	Content []byte                 `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
+	Mode    uint32                 `protobuf:"varint,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	// True when the content was left out because it is too large.
+	Omitted       bool `protobuf:"varint,5,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2658,6 +2677,13 @@ func (x *FileSnapshot) GetMode() uint32 {
 		return x.Mode
 	}
 	return 0
+}
+
+func (x *FileSnapshot) GetOmitted() bool {
+	if x != nil {
+		return x.Omitted
+	}
+	return false
 }
 
 // CommitPatch writes a planned patch; refused when a base changed since.
@@ -3168,13 +3194,15 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"join_token\x18\f \x01(\tR\tjoinToken\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x92\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd2\x01\n" +
 	"\rRunningAction\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x10\n" +
 	"\x03pid\x18\x04 \x01(\x03R\x03pid\x12!\n" +
-	"\foutput_bytes\x18\x05 \x01(\x03R\voutputBytes\"\x93\x01\n" +
+	"\foutput_bytes\x18\x05 \x01(\x03R\voutputBytes\x12!\n" +
+	"\fstderr_bytes\x18\x06 \x01(\x03R\vstderrBytes\x12\x1b\n" +
+	"\tstdin_seq\x18\a \x01(\x04R\bstdinSeq\"\x93\x01\n" +
 	"\n" +
 	"Registered\x12\x1d\n" +
 	"\n" +
@@ -3321,12 +3349,13 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\x06before\x18\a \x03(\v2 .heddle.executor.v1.FileSnapshotR\x06before\x1a=\n" +
 	"\x0fBaseHashesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"h\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x82\x01\n" +
 	"\fFileSnapshot\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06exists\x18\x02 \x01(\bR\x06exists\x12\x18\n" +
 	"\acontent\x18\x03 \x01(\fR\acontent\x12\x12\n" +
-	"\x04mode\x18\x04 \x01(\rR\x04mode\"\x88\x02\n" +
+	"\x04mode\x18\x04 \x01(\rR\x04mode\x12\x18\n" +
+	"\aomitted\x18\x05 \x01(\bR\aomitted\"\x88\x02\n" +
 	"\vCommitPatch\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\tR\x05patch\x12\x10\n" +
 	"\x03cwd\x18\x02 \x01(\tR\x03cwd\x12\x1b\n" +
