@@ -742,8 +742,20 @@ type Lease struct {
 	// have stopped by itself.
 	FenceAfterMs int64 `protobuf:"varint,4,opt,name=fence_after_ms,json=fenceAfterMs,proto3" json:"fence_after_ms,omitempty"`
 	// Duration until the next renewal is due.
-	RenewByMs     int64  `protobuf:"varint,5,opt,name=renew_by_ms,json=renewByMs,proto3" json:"renew_by_ms,omitempty"`
-	Principal     string `protobuf:"bytes,6,opt,name=principal,proto3" json:"principal,omitempty"`
+	RenewByMs int64  `protobuf:"varint,5,opt,name=renew_by_ms,json=renewByMs,proto3" json:"renew_by_ms,omitempty"`
+	Principal string `protobuf:"bytes,6,opt,name=principal,proto3" json:"principal,omitempty"`
+	// Reference for the deadline that no buffer can stretch: the last round whose
+	// RenewAck the control plane had received (0 stands for Register), and the
+	// time that had passed since then when this message was made. The executor
+	// must have stopped at the earlier of
+	//
+	//	receipt + fence_after_ms and
+	//	its own sending of that RenewAck (or Register) + since_ack_ms + fence_after_ms,
+	//
+	// so that a grant or renewal that lay in a buffer of a frozen process or a
+	// stalled connection does not outlive what the control plane counts on.
+	AckedRound    uint64 `protobuf:"varint,7,opt,name=acked_round,json=ackedRound,proto3" json:"acked_round,omitempty"`
+	SinceAckMs    int64  `protobuf:"varint,8,opt,name=since_ack_ms,json=sinceAckMs,proto3" json:"since_ack_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,6 +830,20 @@ func (x *Lease) GetPrincipal() string {
 		return x.Principal
 	}
 	return ""
+}
+
+func (x *Lease) GetAckedRound() uint64 {
+	if x != nil {
+		return x.AckedRound
+	}
+	return 0
+}
+
+func (x *Lease) GetSinceAckMs() int64 {
+	if x != nil {
+		return x.SinceAckMs
+	}
+	return 0
 }
 
 type Assignments struct {
@@ -3209,14 +3235,18 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\x05R\bprotocol\x12%\n" +
 	"\x0eserver_version\x18\x03 \x01(\tR\rserverVersion\x12#\n" +
-	"\routput_window\x18\x04 \x01(\x03R\foutputWindow\"\xb2\x01\n" +
+	"\routput_window\x18\x04 \x01(\x03R\foutputWindow\"\xf5\x01\n" +
 	"\x05Lease\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x14\n" +
 	"\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12$\n" +
 	"\x0efence_after_ms\x18\x04 \x01(\x03R\ffenceAfterMs\x12\x1e\n" +
 	"\vrenew_by_ms\x18\x05 \x01(\x03R\trenewByMs\x12\x1c\n" +
-	"\tprincipal\x18\x06 \x01(\tR\tprincipal\"@\n" +
+	"\tprincipal\x18\x06 \x01(\tR\tprincipal\x12\x1f\n" +
+	"\vacked_round\x18\a \x01(\x04R\n" +
+	"ackedRound\x12 \n" +
+	"\fsince_ack_ms\x18\b \x01(\x03R\n" +
+	"sinceAckMs\"@\n" +
 	"\vAssignments\x121\n" +
 	"\x06leases\x18\x01 \x03(\v2\x19.heddle.executor.v1.LeaseR\x06leases\"=\n" +
 	"\n" +
