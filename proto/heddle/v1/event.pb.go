@@ -2493,9 +2493,11 @@ func (x *ActionsResolved) GetActionIds() []string {
 }
 
 type RangeCompacted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	LastSeq       uint64                 `protobuf:"varint,1,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	ItemId        string                 `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	LastSeq uint64                 `protobuf:"varint,1,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	ItemId  string                 `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// True when the range's records could not be read: they are lost.
+	Damaged       bool `protobuf:"varint,3,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2542,6 +2544,13 @@ func (x *RangeCompacted) GetItemId() string {
 		return x.ItemId
 	}
 	return ""
+}
+
+func (x *RangeCompacted) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
 }
 
 type WatchRequest struct {
@@ -2937,10 +2946,11 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"leaseEpoch\"0\n" +
 	"\x0fActionsResolved\x12\x1d\n" +
 	"\n" +
-	"action_ids\x18\x01 \x03(\tR\tactionIds\"D\n" +
+	"action_ids\x18\x01 \x03(\tR\tactionIds\"^\n" +
 	"\x0eRangeCompacted\x12\x19\n" +
 	"\blast_seq\x18\x01 \x01(\x04R\alastSeq\x12\x17\n" +
-	"\aitem_id\x18\x02 \x01(\tR\x06itemId\"A\n" +
+	"\aitem_id\x18\x02 \x01(\tR\x06itemId\x12\x18\n" +
+	"\adamaged\x18\x03 \x01(\bR\adamaged\"A\n" +
 	"\fWatchRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\"M\n" +
