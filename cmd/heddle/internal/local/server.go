@@ -1,0 +1,299 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+
+	"github.com/heddle-dev/heddle/cmd/heddle/internal/peer"
+)
+
+// Backend is what a Server serves: the control plane itself.
+type Backend interface {
+	// Register puts the services on a gRPC server.
+	Register(grpc.ServiceRegistrar)
+	// ServerOptions are the options the services need.
+	ServerOptions() []grpc.ServerOption
+	// Run works until ctx ends, then closes what it holds.
+	Run(ctx context.Context) error
+	// Drain tells clients that the end is near. Turns of theirs that may go on
+	// elsewhere are suspended durably.
+	Drain()
+	// Busy reports whether a session, turn or process needs the control plane.
+	Busy() bool
+	// Stop is closed when a client asked for the end (Shutdown).
+	Stop() <-chan struct{}
+	// ExecutorExited is told when the local executor process ended.
+	ExecutorExited(pid int, err error)
+}
+
+// ServerConfig configures a Server.
+type ServerConfig struct {
+	// Home is the folder whose lock is held.
+	Home string
+	// Open makes the backend once the home's lock is held.
+	Open func(ctx context.Context) (Backend, error)
+	// Listeners are served beside the home's socket. The server closes them.
+	Listeners []net.Listener
+	// Options are further server options, as transport credentials, of
+	// Listeners only.
+	Options []grpc.ServerOption
+	// Socket serves the home's control socket.
+	Socket bool
+	// Executor describes the local executor; nil for none.
+	Executor *ExecutorConfig
+	// IdleAfter ends the server when nothing needed it for so long; 0 never.
+	IdleAfter time.Duration
+	// LockWait is how long a control plane that is just ending is waited for.
+	// Default 10 s.
+	LockWait time.Duration
+	// Ready is called once, with nil when clients can connect.
+	Ready  func(error)
+	Logger *slog.Logger
+}
+
+// drainTimeout bounds how long open calls may take at the end.
+const drainTimeout = time.Second
+
+// Serve runs a control plane until ctx ends, a client stops it, or it is idle.
+func Serve(ctx context.Context, cfg ServerConfig) (err error) {
+	if cfg.LockWait == 0 {
+		cfg.LockWait = 10 * time.Second
+	}
+	ready := cfg.Ready
+	tell := func(err error) {
+		if ready != nil {
+			ready(err)
+			ready = nil
+		}
+	}
+	defer func() { tell(err) }()
+	defer func() {
+		for _, l := range cfg.Listeners {
+			_ = l.Close()
+		}
+	}()
+
+	p, err := pathsOf(cfg.Home)
+	if err != nil {
+		return err
+	}
+	lock, err := lockHome(ctx, p, cfg.LockWait)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+
+	backend, err := cfg.Open(ctx)
+	if err != nil {
+		return err
+	}
+	if cfg.Socket {
+		l, err := listenSocket(p)
+		if err != nil {
+			return errors.Join(err, closeBackend(ctx, backend))
+		}
+		cfg.Listeners = append(cfg.Listeners, l)
+	}
+	s := &server{cfg: cfg, paths: p, backend: backend, started: time.Now()}
+	return s.run(ctx, func() { tell(nil) })
+}
+
+// closeBackend ends a backend that was opened and never run.
+func closeBackend(ctx context.Context, b Backend) error {
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := b.Run(ended); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func lockHome(ctx context.Context, p paths, wait time.Duration) (*fileLock, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errors.New("held by another process"))
+	defer cancel()
+	lock, err := acquireLock(ctx, p.lock)
+	if err != nil {
+		return nil, fmt.Errorf("home %s is in use by a control plane (pid %d): %w", p.home, holder(p.lock), err)
+	}
+	if err := lock.note(os.Getpid()); err != nil {
+		lock.release()
+		return nil, fmt.Errorf("write lock file: %w", err)
+	}
+	return lock, nil
+}
+
+// listenSocket opens the home's socket. The caller holds the home's lock, so a
+// file that is already there belongs to nobody.
+func listenSocket(p paths) (net.Listener, error) {
+	if err := os.Remove(p.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove stale socket: %w", err)
+	}
+	// Every process of this user may set its own umask; the mode must be right
+	// from the moment the name exists.
+	old := unix.Umask(0o177)
+	l, err := net.Listen("unix", p.socket)
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen on the home's socket: %w", err)
+	}
+	if err := os.WriteFile(p.socketRecord, []byte(p.socket+"\n"), 0o600); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("record socket path: %w", err)
+	}
+	return l, nil
+}
+
+type server struct {
+	cfg     ServerConfig
+	paths   paths
+	backend Backend
+	started time.Time
+}
+
+func (s *server) run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	activity := newActivity()
+	grpcServer := grpc.NewServer(append(append(s.backend.ServerOptions(), s.cfg.Options...),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.StatsHandler(activity))...)
+	s.backend.Register(grpcServer)
+
+	// The backend outlives the listeners: what they accepted must be finished
+	// before it closes its store.
+	backendCtx, stopBackend := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackend()
+	backendDone := make(chan error, 1)
+	go func() { backendDone <- s.backend.Run(backendCtx) }()
+	for _, l := range s.cfg.Listeners {
+		go func() {
+			if err := grpcServer.Serve(peer.Guard(l, s.cfg.Logger)); err != nil {
+				cancel(fmt.Errorf("serve %s: %w", l.Addr(), err))
+			}
+		}()
+	}
+	executorDone := make(chan struct{})
+	executorCtx, stopExecutor := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopExecutor()
+	if s.cfg.Executor != nil {
+		keeper := executorKeeper{cfg: *s.cfg.Executor, lockPath: s.paths.executorLock, exited: s.backend.ExecutorExited, log: s.cfg.Logger}
+		go func() { defer close(executorDone); keeper.run(executorCtx) }()
+	} else {
+		close(executorDone)
+	}
+	ready()
+	s.cfg.Logger.Info("control plane ready", "home", s.paths.home, "pid", os.Getpid(), "after", time.Since(s.started))
+
+	var runErr error
+	select {
+	case runErr = <-backendDone:
+		backendDone <- nil
+		cancel(runErr)
+	case <-s.backend.Stop():
+		s.cfg.Logger.Info("control plane stops: a client asked for it")
+	case <-s.idle(ctx, activity):
+		s.cfg.Logger.Info("control plane stops: idle")
+	case <-ctx.Done():
+		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+			runErr = cause
+		}
+		s.cfg.Logger.Info("control plane stops", "cause", context.Cause(ctx))
+	}
+	// From here on no new client may come; one that does starts the next
+	// control plane, which waits for the home's lock.
+	for _, l := range s.cfg.Listeners {
+		_ = l.Close()
+	}
+	s.backend.Drain()
+	stopServer(grpcServer)
+	stopExecutor()
+	<-executorDone
+	stopBackend()
+	if err := <-backendDone; err != nil && !errors.Is(err, context.Canceled) {
+		runErr = errors.Join(runErr, err)
+	}
+	return runErr
+}
+
+func stopServer(s *grpc.Server) {
+	done := make(chan struct{})
+	go func() { s.GracefulStop(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(drainTimeout):
+		s.Stop()
+		<-done
+	}
+}
+
+// idle is closed when nothing needed the control plane for IdleAfter.
+func (s *server) idle(ctx context.Context, activity *activity) <-chan struct{} {
+	if s.cfg.IdleAfter <= 0 {
+		return nil
+	}
+	idle := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(max(s.cfg.IdleAfter/8, time.Millisecond))
+		defer tick.Stop()
+		since := time.Now()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				if s.backend.Busy() || activity.open() {
+					since = now
+				}
+				since = later(since, activity.last())
+				if now.Sub(since) >= s.cfg.IdleAfter {
+					close(idle)
+					return
+				}
+			}
+		}
+	}()
+	return idle
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Embedded starts a control plane inside this process. Its clients dial the
+// returned function; the home's lock is held until stop returns.
+func Embedded(ctx context.Context, cfg ServerConfig) (dial func(context.Context) (*grpc.ClientConn, error), stop func() error, err error) {
+	pipe := newPipe()
+	cfg.Listeners = append(cfg.Listeners, pipe)
+	ready := make(chan error, 1)
+	cfg.Ready = func(err error) { ready <- err }
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, cfg) }()
+	if err := <-ready; err != nil {
+		cancel()
+		<-done
+		return nil, nil, err
+	}
+	stop = func() error {
+		cancel()
+		err := <-done
+		done <- io.EOF // a second call gets an answer too
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	return pipe.dial, stop, nil
+}
