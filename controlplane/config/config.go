@@ -52,6 +52,7 @@ type Project struct {
 type Layer struct {
 	// Kind is "user", "project", "session" or "thread".
 	Kind string
+	// File is empty for session and thread.
 	File string
 	// Version is "sha256:..." of the content.
 	Version string
@@ -64,16 +65,7 @@ type Config struct {
 	layers   []Layer
 	origins  map[string]int
 	warnings []*heddlev1.ConfigWarning
-}
-
-// WorkspaceWrite are the settings of the level workspace-write.
-type WorkspaceWrite struct {
-	WritableRoots       []string
-	NetworkAccess       bool
-	ExcludeTmpdirEnvVar bool
-	ExcludeSlashTmp     bool
-	// Tmp is "private" or "host".
-	Tmp string
+	env      map[string]string
 }
 
 // Provider is one model provider.
@@ -88,7 +80,9 @@ type Provider struct {
 	// WireAPI is "responses" or "scripted".
 	WireAPI string
 	// Script is the absolute path of a script; empty means the built-in demo.
-	Script            string
+	Script string
+	// BearerToken is a key given in the file itself (experimental_bearer_token).
+	BearerToken       string
 	HTTPHeaders       map[string]string
 	EnvHTTPHeaders    map[string]string
 	QueryParams       map[string]string
@@ -101,3 +95,12 @@ type Provider struct {
 
 // Tree is the effective configuration as nested maps; it must not be changed.
 func (c *Config) Tree() map[string]any { return c.tree }
+
+// Layers returns the layers, highest first.
+func (c *Config) Layers() []Layer { return c.layers }
+
+// Origins maps dotted keys to indexes in Layers.
+func (c *Config) Origins() map[string]int { return c.origins }
+
+// Warnings returns what was wrong but did not stop the load.
+func (c *Config) Warnings() []*heddlev1.ConfigWarning { return c.warnings }

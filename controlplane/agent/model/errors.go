@@ -1,6 +1,10 @@
 package model
 
-import heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+import (
+	"time"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
 
 // Retry says what a caller may do about an Error.
 type Retry int
@@ -39,7 +43,9 @@ type Error struct {
 	// Details is the cause behind a general message; may be empty.
 	Details string
 	Retry   Retry
-	cause   error
+	// RetryAfter is the wait that the service asked for; 0 when it did not.
+	RetryAfter time.Duration
+	cause      error
 }
 
 func (e *Error) Error() string { return e.Message }

@@ -1,0 +1,37 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+)
+
+// ConfigFile is the name of the config file in a home.
+const ConfigFile = "config.toml"
+
+// ResolveHome finds the home: HEDDLE_HOME, else with only CODEX_HOME set its
+// subfolder "heddle" above its config.toml, else ~/.heddle. The folder need not
+// exist.
+func ResolveHome(env map[string]string) (Home, error) {
+	if dir := env["HEDDLE_HOME"]; dir != "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return Home{}, fmt.Errorf("resolve HEDDLE_HOME %q: %w", dir, err)
+		}
+		return Home{Dir: abs}, nil
+	}
+	if dir := env["CODEX_HOME"]; dir != "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return Home{}, fmt.Errorf("resolve CODEX_HOME %q: %w", dir, err)
+		}
+		return Home{Dir: filepath.Join(abs, "heddle"), LowerConfig: filepath.Join(abs, ConfigFile)}, nil
+	}
+	if dir := env["HOME"]; filepath.IsAbs(dir) {
+		return Home{Dir: filepath.Join(dir, ".heddle")}, nil
+	}
+	return Home{}, errors.New("find the home folder: neither HEDDLE_HOME nor HOME is set; set HEDDLE_HOME to a folder that you can write")
+}
+
+// Path is the config file of the home.
+func (h Home) Path() string { return filepath.Join(h.Dir, ConfigFile) }

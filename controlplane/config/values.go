@@ -1,0 +1,210 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"time"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// clientKeys are the keys that clients of the v2 protocol find in every config
+// answer, null when unset.
+var clientKeys = []string{
+	"analytics", "approval_policy", "approvals_reviewer", "apps", "browser_use", "client_search_provider", "compact_prompt",
+	"computer_use", "desktop", "developer_instructions", "forced_chatgpt_workspace_id", "forced_login_method", "instructions", "model",
+	"model_auto_compact_token_limit", "model_auto_compact_token_limit_scope", "model_context_window", "model_provider",
+	"model_reasoning_effort", "model_reasoning_summary", "model_verbosity", "review_model", "sandbox_mode", "sandbox_workspace_write",
+	"service_tier", "tools", "web_search",
+}
+
+const (
+	defaultUnloadDelay = 30 * time.Minute
+	defaultProvider    = "openai"
+)
+
+// Full is Tree with every key of the client protocol's config, nil when unset.
+func (c *Config) Full() map[string]any {
+	out := make(map[string]any, len(c.tree)+len(clientKeys))
+	for _, k := range clientKeys {
+		out[k] = nil
+	}
+	maps.Copy(out, c.tree)
+	return out
+}
+
+// Value returns the value of a dotted key, nil when unset.
+func (c *Config) Value(key string) any {
+	path, err := splitKey(key)
+	if err != nil {
+		return nil
+	}
+	return lookup(c.tree, path...)
+}
+
+func (c *Config) str(path ...string) string {
+	s, _ := lookup(c.tree, path...).(string)
+	return s
+}
+
+func (c *Config) num(path ...string) int64 {
+	n, _ := lookup(c.tree, path...).(int64)
+	return n
+}
+
+func (c *Config) flag(path ...string) bool {
+	b, _ := lookup(c.tree, path...).(bool)
+	return b
+}
+
+func texts(v any) []string {
+	l, _ := v.([]any)
+	out := make([]string, 0, len(l))
+	for _, e := range l {
+		if s, ok := e.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func textsByKey(v any) map[string]string {
+	m, _ := v.(map[string]any)
+	out := make(map[string]string, len(m))
+	for k, e := range m {
+		if s, ok := e.(string); ok {
+			out[k] = s
+		}
+	}
+	return out
+}
+
+// Model is the configured model; empty means the catalogue's default.
+func (c *Config) Model() string { return c.str("model") }
+
+// ModelProvider is the id of the configured provider.
+func (c *Config) ModelProvider() string {
+	if id := c.str("model_provider"); id != "" {
+		return id
+	}
+	return defaultProvider
+}
+
+// ReasoningEffort is empty when unset.
+func (c *Config) ReasoningEffort() string { return c.str("model_reasoning_effort") }
+
+// ReasoningSummary is empty when unset.
+func (c *Config) ReasoningSummary() string { return c.str("model_reasoning_summary") }
+
+// Verbosity is empty when unset.
+func (c *Config) Verbosity() string { return c.str("model_verbosity") }
+
+// ServiceTier is empty when unset.
+func (c *Config) ServiceTier() string { return c.str("service_tier") }
+
+// DeveloperInstructions is empty when unset.
+func (c *Config) DeveloperInstructions() string { return c.str("developer_instructions") }
+
+// BaseInstructions replace the built-in ones; empty when unset.
+func (c *Config) BaseInstructions() string { return c.str("instructions") }
+
+// ApprovalPolicy is "untrusted", "on-request", "never" or "granular" with its flags.
+func (c *Config) ApprovalPolicy() (policy string, granular map[string]any) {
+	if m, ok := lookup(c.tree, "approval_policy", "granular").(map[string]any); ok {
+		return "granular", maps.Clone(m)
+	}
+	if p := c.str("approval_policy"); p != "" {
+		return p, nil
+	}
+	return "on-request", nil
+}
+
+// ApprovalsReviewer is "user" unless set.
+func (c *Config) ApprovalsReviewer() string {
+	if r := c.str("approvals_reviewer"); r != "" {
+		return r
+	}
+	return "user"
+}
+
+// SandboxPolicy is the configured policy (sandbox_mode, sandbox_workspace_write);
+// read-only when unset.
+func (c *Config) SandboxPolicy() *heddlev1.SandboxPolicy {
+	p, err := c.SandboxFor(c.str("sandbox_mode"))
+	if err != nil {
+		return &heddlev1.SandboxPolicy{Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY, Network: heddlev1.NetworkMode_NETWORK_MODE_OFF}
+	}
+	return p
+}
+
+// SandboxFor is SandboxPolicy for another mode ("read-only", "workspace-write",
+// "danger-full-access"); empty means read-only.
+func (c *Config) SandboxFor(mode string) (*heddlev1.SandboxPolicy, error) {
+	p := &heddlev1.SandboxPolicy{Network: heddlev1.NetworkMode_NETWORK_MODE_OFF}
+	switch mode {
+	case "", "read-only":
+		p.Level = heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY
+	case "danger-full-access":
+		p.Level, p.Network = heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS, heddlev1.NetworkMode_NETWORK_MODE_FULL
+	case "workspace-write":
+		const ww = "sandbox_workspace_write"
+		p.Level = heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE
+		if c.flag(ww, "network_access") {
+			p.Network = heddlev1.NetworkMode_NETWORK_MODE_FULL
+		}
+		p.HostTmp = c.str(ww, "tmp") == "host"
+		p.ExcludeTmpdirEnvVar = c.flag(ww, "exclude_tmpdir_env_var")
+		p.ExcludeSlashTmp = c.flag(ww, "exclude_slash_tmp")
+		for _, r := range texts(lookup(c.tree, ww, "writable_roots")) {
+			abs, err := c.absolute(r)
+			if err != nil {
+				return nil, err
+			}
+			p.WritableRoots = append(p.WritableRoots, abs)
+		}
+	default:
+		return nil, fmt.Errorf("sandbox mode %q is not one of read-only, workspace-write, danger-full-access", mode)
+	}
+	return p, nil
+}
+
+func (c *Config) absolute(path string) (string, error) {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok && c.env["HOME"] != "" {
+		path = filepath.Join(c.env["HOME"], rest)
+	}
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("sandbox_workspace_write.writable_roots: %q is not an absolute path; write it in full", path)
+	}
+	return filepath.Clean(path), nil
+}
+
+// ToolEnabled reports tools.<name>.enabled (or tools.<name> = true).
+func (c *Config) ToolEnabled(name string) bool {
+	return c.flag("tools", name) || c.flag("tools", name, "enabled")
+}
+
+// Feature reports features.<name>; set is false when it is not configured.
+func (c *Config) Feature(name string) (on, set bool) {
+	on, set = lookup(c.tree, "features", name).(bool)
+	return on, set
+}
+
+// ModelContextWindow is 0 when unset.
+func (c *Config) ModelContextWindow() int64 { return c.num("model_context_window") }
+
+// AutoCompactLimit is 0 when unset.
+func (c *Config) AutoCompactLimit() int64 { return c.num("model_auto_compact_token_limit") }
+
+// ThreadUnloadDelay is how long a thread without subscribers stays loaded.
+func (c *Config) ThreadUnloadDelay() time.Duration {
+	if n, ok := lookup(c.tree, "thread_unload_delay_secs").(int64); ok {
+		return time.Duration(min(n, 1<<30)) * time.Second
+	}
+	return defaultUnloadDelay
+}
+
+// TrustLevel is "trusted", "untrusted" or empty, for the folder or the nearest
+// parent of it that has one.
+func (c *Config) TrustLevel(dir string) string { return trustLevel(c.tree, dir) }
