@@ -32,3 +32,18 @@ func FilterEnv(env []string) []string {
 	}
 	return out
 }
+
+// env returns the environment of a command: as given, but with a TMPDIR that exists where /tmp is private.
+func (s *Sandbox) env(env []string) []string {
+	if !s.policy.Level.Contained() || s.policy.Tmp != TmpPrivate {
+		return env
+	}
+	out := make([]string, len(env))
+	for i, kv := range env {
+		if strings.HasPrefix(kv, "TMPDIR=") {
+			kv = "TMPDIR=/tmp"
+		}
+		out[i] = kv
+	}
+	return out
+}

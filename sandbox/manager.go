@@ -3,116 +3,323 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/heddle-dev/heddle/sandbox/guestproto"
 )
 
-var errNotBuilt = errors.New("sandbox manager is not built yet")
-
 // Manager makes, caches and ends sandboxes.
-type Manager struct{}
+type Manager struct {
+	cfg       Config
+	log       *slog.Logger
+	helper    *os.File
+	owner     *owner
+	rootfs    string
+	landlock  int
+	cgroupErr error // why commands have no cgroup of their own
+
+	mu     sync.Mutex
+	keep   *keeper
+	scopes map[string]map[string]*Sandbox // scope, policy key
+	boxes  map[*box]struct{}
+	closed bool
+}
 
 // NewManager prepares the state directory and sweeps what dead owners left: processes, cgroups, files.
-func NewManager(ctx context.Context, cfg Config) (*Manager, error) { return nil, errNotBuilt }
+func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
+	if !filepath.IsAbs(cfg.StateDir) {
+		return nil, fmt.Errorf("sandbox state directory %q is not an absolute path", cfg.StateDir)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.DrainGrace == 0 {
+		cfg.DrainGrace = 100 * time.Millisecond
+	}
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make sandbox state directory: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(cfg.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox state directory: %w", err)
+	}
+	cfg.StateDir = real
+	sweep(real, cfg.Logger)
+	m := &Manager{cfg: cfg, log: cfg.Logger, landlock: landlockABI(), scopes: map[string]map[string]*Sandbox{}, boxes: map[*box]struct{}{}}
+	if m.helper, err = loadHelper(cfg); err != nil {
+		return nil, err
+	}
+	if m.owner, err = newOwner(real); err != nil {
+		m.helper.Close()
+		return nil, err
+	}
+	if m.rootfs, err = skeleton(real); err != nil {
+		return nil, errors.Join(err, m.owner.remove(), m.helper.Close())
+	}
+	if cfg.NoCgroup {
+		m.cgroupErr = errors.New("turned off by configuration")
+	} else {
+		m.owner.cgroup, m.cgroupErr = makeOwnerCgroup(m.owner.id, m.helper)
+	}
+	if err := m.owner.record(); err != nil {
+		return nil, errors.Join(err, m.owner.remove(), m.helper.Close())
+	}
+	return m, ctx.Err()
+}
+
+func landlockABI() int {
+	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
+	if errno != 0 {
+		return 0
+	}
+	return int(v)
+}
+
+// keeper returns the running helper that makes contained sandboxes, starting it when there is none.
+func (m *Manager) keeper() (*keeper, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, ErrClosed
+	}
+	if m.keep != nil {
+		select {
+		case <-m.keep.gone:
+			m.log.Warn("sandbox helper ended and is started again", "err", m.keep.reason)
+		default:
+			return m.keep, nil
+		}
+	}
+	k, err := startKeeper(m.helper, guestproto.KeeperSetup{OwnerDir: m.owner.dir, CgroupDir: m.owner.cgroup})
+	if err != nil {
+		return nil, err
+	}
+	m.keep = k
+	return k, nil
+}
 
 // Acquire returns the sandbox of (scope, p), making it when there is none yet. Concurrent calls share one
 // creation. Acquire early to have it warm. The sandbox lives until Release or Close.
 func (m *Manager) Acquire(ctx context.Context, scope string, p Policy) (*Sandbox, error) {
-	return nil, errNotBuilt
+	p, err := p.normalized()
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.lookup(scope, p)
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.release()
+	return s, nil
+}
+
+func (m *Manager) lookup(scope string, p Policy) (*Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, ErrClosed
+	}
+	key := p.Key()
+	if m.scopes[scope] == nil {
+		m.scopes[scope] = map[string]*Sandbox{}
+	}
+	s := m.scopes[scope][key]
+	if s == nil {
+		s = &Sandbox{m: m, scope: scope, key: key, policy: p}
+		m.scopes[scope][key] = s
+	}
+	return s, nil
 }
 
 // Release ends every sandbox of the scope with all its processes. Unknown scopes are not an error.
-func (m *Manager) Release(ctx context.Context, scope string) error { return errNotBuilt }
+func (m *Manager) Release(ctx context.Context, scope string) error {
+	m.mu.Lock()
+	list := m.scopes[scope]
+	delete(m.scopes, scope)
+	m.mu.Unlock()
+	var errs []error
+	for _, s := range list {
+		errs = append(errs, s.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
 
 // Close ends every sandbox and waits until nothing of them remains.
-func (m *Manager) Close(ctx context.Context) error { return errNotBuilt }
-
-// Probe does the real thing once and reports what holds on this host.
-func Probe(ctx context.Context, cfg Config) Report { return Report{Backend: BackendNone} }
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	var all []*Sandbox
+	for _, l := range m.scopes {
+		for _, s := range l {
+			all = append(all, s)
+		}
+	}
+	m.scopes = nil
+	m.mu.Unlock()
+	var wg sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, s := range all {
+		wg.Go(func() { errs[i] = s.Close(ctx) })
+	}
+	wg.Wait()
+	m.mu.Lock()
+	left := make([]*box, 0, len(m.boxes))
+	for b := range m.boxes {
+		left = append(left, b)
+	}
+	k := m.keep
+	m.mu.Unlock()
+	for _, b := range left { // replaced ones that still had processes
+		b.end()
+		errs = append(errs, b.gone(ctx))
+	}
+	if k != nil {
+		k.close()
+	}
+	errs = append(errs, m.owner.remove(), m.helper.Close())
+	return errors.Join(errs...)
+}
 
 // Sandbox is one scope's containment under one policy. The instance behind it is replaced when it is stale
 // or lost; processes that still run in an old instance keep it alive until they end.
-type Sandbox struct{}
+type Sandbox struct {
+	m      *Manager
+	scope  string
+	key    string
+	policy Policy
+
+	mu      sync.Mutex // held while an instance is made
+	cur     *box
+	old     []*box
+	fence   time.Time
+	closed  bool
+	pending []Violation // found between commands, told by the next result
+}
 
 // Policy returns the normalized policy that is enforced.
-func (s *Sandbox) Policy() Policy { return Policy{} }
+func (s *Sandbox) Policy() Policy { return s.policy }
 
-// Start starts a command.
-func (s *Sandbox) Start(ctx context.Context, c Cmd) (*Proc, error) { return nil, errNotBuilt }
+// use returns a live, fresh instance that the caller must release.
+func (s *Sandbox) use(ctx context.Context) (*box, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if b := s.cur; b != nil {
+		if s.fresh(b) {
+			b.hold()
+			return b, nil
+		}
+		s.cur = nil
+		s.old = append(s.old, b)
+		b.retire()
+	}
+	s.old = deleteGone(s.old)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b, err := s.m.newBox(s.policy)
+	if err != nil {
+		return nil, err
+	}
+	if !s.fence.IsZero() {
+		b.setDeadline(s.fence)
+	}
+	s.cur = b
+	b.hold()
+	return b, nil
+}
+
+// fresh reports whether an instance still shows the host as it is. What a running command planted is removed
+// first, so that it does not become part of the next instance.
+func (s *Sandbox) fresh(b *box) bool {
+	if b.isLost() {
+		return false
+	}
+	path, stale := b.plan.stale()
+	if stale && b.running() {
+		s.pending = append(s.pending, s.audit(b)...)
+		path, stale = b.plan.stale()
+	}
+	if stale {
+		s.m.log.Debug("sandbox is stale and is replaced", "path", path)
+	}
+	return !stale
+}
+
+func (s *Sandbox) audit(b *box) []Violation {
+	if s.policy.Level != WorkspaceWrite {
+		return nil
+	}
+	return b.plan.audit(filepath.Join(s.m.cfg.StateDir, "quarantine"))
+}
+
+func deleteGone(l []*box) []*box {
+	var out []*box
+	for _, b := range l {
+		if !b.isGone() {
+			out = append(out, b)
+		}
+	}
+	return out
+}
 
 // SetDeadline sets the fence: when t passes, the guest ends everything in the sandbox and itself, whether or
 // not the owner still runs. A later call moves it; the zero time removes it.
-func (s *Sandbox) SetDeadline(t time.Time) error { return errNotBuilt }
-
-// FS returns file access performed inside the sandbox.
-func (s *Sandbox) FS() FS { return FS{} }
+func (s *Sandbox) SetDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fence = t
+	var errs []error
+	for _, b := range append([]*box{s.cur}, s.old...) {
+		if b != nil && !b.isLost() {
+			errs = append(errs, b.setDeadline(t))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Close ends this sandbox with all its processes.
-func (s *Sandbox) Close(ctx context.Context) error { return errNotBuilt }
-
-// Proc is a started command. Close the streams when done; Wait must be called.
-type Proc struct{}
-
-// PID is the process id as commands in the sandbox see it.
-func (p *Proc) PID() int { return 0 }
-
-// Stdout is the read end of standard output, or the terminal's master. It ends (io.EOF) when every process of
-// the command is gone.
-func (p *Proc) Stdout() io.ReadCloser { return nil }
-
-// Stderr is nil with TTY or MergeStderr.
-func (p *Proc) Stderr() io.ReadCloser { return nil }
-
-// Stdin is nil unless StdinPipe or TTY was asked for. Closing a terminal's Stdin sends end-of-file (^D).
-func (p *Proc) Stdin() io.WriteCloser { return nil }
-
-// Resize sets the terminal's size.
-func (p *Proc) Resize(rows, cols uint16) error { return errNotBuilt }
-
-// Signal sends a signal to the command's process group (a terminal's foreground group for SIGINT).
-func (p *Proc) Signal(sig os.Signal) error { return errNotBuilt }
-
-// Kill ends the command and everything it started. Wait reports it.
-func (p *Proc) Kill() error { return errNotBuilt }
-
-// Done is closed when the command and everything it started is gone.
-func (p *Proc) Done() <-chan struct{} { return nil }
-
-// Wait returns when the command and everything it started is gone. The error is only ctx's.
-func (p *Proc) Wait(ctx context.Context) (Result, error) { return Result{}, errNotBuilt }
-
-// FS is file access performed by the guest, so that the sandbox's mounts decide. Paths are absolute. Errors
-// are *fs.PathError with the kernel's errno inside, so errors.Is works with fs.ErrNotExist, fs.ErrExist and
-// fs.ErrPermission (a read-only path gives syscall.EROFS).
-type FS struct{}
-
-// ReadFile reads a regular file of at most maxBytes (0: 64 MiB); a larger one is ErrTooLarge.
-func (f FS) ReadFile(ctx context.Context, path string, maxBytes int64) ([]byte, error) {
-	return nil, errNotBuilt
+func (s *Sandbox) Close(ctx context.Context) error {
+	s.m.mu.Lock()
+	if l := s.m.scopes[s.scope]; l != nil && l[s.key] == s {
+		delete(l, s.key)
+	}
+	s.m.mu.Unlock()
+	s.mu.Lock()
+	s.closed = true
+	all := s.old
+	if s.cur != nil {
+		all = append(all, s.cur)
+	}
+	s.cur, s.old = nil, nil
+	s.mu.Unlock()
+	var errs []error
+	for _, b := range all {
+		b.end()
+	}
+	for _, b := range all {
+		errs = append(errs, b.gone(ctx))
+	}
+	return errors.Join(errs...)
 }
 
-// Stat follows symbolic links; Lstat does not.
-func (f FS) Stat(ctx context.Context, path string) (FileInfo, error) { return FileInfo{}, errNotBuilt }
-
-// Lstat describes the name itself.
-func (f FS) Lstat(ctx context.Context, path string) (FileInfo, error) { return FileInfo{}, errNotBuilt }
-
-// ReadDir lists at most max names (0: 100,000), sorted.
-func (f FS) ReadDir(ctx context.Context, path string, max int) ([]DirEntry, error) {
-	return nil, errNotBuilt
-}
-
-// WriteFile replaces or creates a file.
-func (f FS) WriteFile(ctx context.Context, path string, data []byte, o WriteOptions) error {
-	return errNotBuilt
-}
-
-// MkdirAll makes a directory and its missing parents.
-func (f FS) MkdirAll(ctx context.Context, path string, perm os.FileMode) error { return errNotBuilt }
-
-// Remove removes a file or an empty directory, or with recursive a whole tree.
-func (f FS) Remove(ctx context.Context, path string, recursive bool) error { return errNotBuilt }
-
-// Rename moves a file; with noReplace it fails with fs.ErrExist when the target exists.
-func (f FS) Rename(ctx context.Context, from, to string, noReplace bool) error { return errNotBuilt }
+// FS returns file access performed inside the sandbox.
+func (s *Sandbox) FS() FS { return FS{s: s} }

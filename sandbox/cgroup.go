@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/heddle-dev/heddle/sandbox/guestproto"
+)
+
+const cgroupPrefix = "heddle-owner-"
+
+// makeOwnerCgroup makes a cgroup v2 directory for our commands below our own cgroup and proves that processes can
+// be started into it and killed as a whole.
+func makeOwnerCgroup(id string, helper *os.File) (string, error) {
+	base, err := ownCgroup()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(base, cgroupPrefix+id)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", fmt.Errorf("no writable cgroup v2 directory: %w", err)
+	}
+	if err := tryCgroup(dir, helper); err != nil {
+		_ = os.Remove(dir)
+		return "", err
+	}
+	return dir, nil
+}
+
+func tryCgroup(dir string, helper *os.File) error {
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.kill")); err != nil {
+		return fmt.Errorf("the kernel has no cgroup.kill: %w", err)
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open cgroup: %w", err)
+	}
+	defer unix.Close(fd)
+	c := helperCommand(helper, "none", helper)
+	c.SysProcAttr.UseCgroupFD, c.SysProcAttr.CgroupFD = true, fd
+	var exit *exec.ExitError
+	if err := c.Run(); err != nil && !errors.As(err, &exit) {
+		return fmt.Errorf("start a process in a cgroup: %w", err)
+	}
+	return nil
+}
+
+// ownCgroup finds the directory of this process's cgroup in the v2 hierarchy.
+func ownCgroup() (string, error) {
+	path := ""
+	if err := eachLine("/proc/self/cgroup", func(l string) {
+		if p, ok := strings.CutPrefix(l, "0::"); ok {
+			path = p
+		}
+	}); err != nil {
+		return "", err
+	}
+	mount, root := "", ""
+	if err := eachLine("/proc/self/mountinfo", func(l string) {
+		pre, post, ok := strings.Cut(l, " - ")
+		if f := strings.Fields(pre); ok && mount == "" && strings.HasPrefix(post, "cgroup2 ") && len(f) > 5 {
+			mount, root = f[4], f[3]
+		}
+	}); err != nil {
+		return "", err
+	}
+	if path == "" || mount == "" {
+		return "", errors.New("no cgroup v2 hierarchy is mounted")
+	}
+	rel, err := filepath.Rel(root, path)
+	if err != nil || strings.HasPrefix(rel, "..") {
+		return "", fmt.Errorf("own cgroup %s is outside of the mounted hierarchy", path)
+	}
+	return filepath.Join(mount, rel), nil
+}
+
+func eachLine(file string, f func(string)) error {
+	h, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	sc := bufio.NewScanner(h)
+	for sc.Scan() {
+		f(sc.Text())
+	}
+	return sc.Err()
+}
+
+// leaf is the cgroup of one command.
+type leaf struct {
+	dir string
+	fd  int // O_PATH, for starting into it; -1 when closed
+}
+
+func newLeaf(box string, n uint64) (*leaf, error) {
+	l := &leaf{dir: filepath.Join(box, "c"+strconv.FormatUint(n, 10)), fd: -1}
+	if err := os.Mkdir(l.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make cgroup of a command: %w", err)
+	}
+	var err error
+	if l.fd, err = unix.Open(l.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		_ = os.Remove(l.dir)
+		return nil, fmt.Errorf("open cgroup of a command: %w", err)
+	}
+	return l, nil
+}
+
+func (l *leaf) closeFD() {
+	if l.fd >= 0 {
+		unix.Close(l.fd)
+		l.fd = -1
+	}
+}
+
+func (l *leaf) kill() error {
+	return os.WriteFile(filepath.Join(l.dir, "cgroup.kill"), []byte("1"), 0)
+}
+
+// finish waits up to grace for the leaf to drain, kills what is left, and removes the leaf when it is empty. It
+// reports whether anything had to be killed.
+func (l *leaf) finish(grace time.Duration) (killed bool, err error) {
+	if err := syscall.Rmdir(l.dir); err == nil || errors.Is(err, syscall.ENOENT) {
+		return false, nil
+	}
+	events, err := os.Open(filepath.Join(l.dir, "cgroup.events"))
+	if err != nil {
+		return false, err
+	}
+	defer events.Close()
+	if !waitEmpty(events, grace) {
+		killed = true
+		if err := l.kill(); err != nil {
+			return true, err
+		}
+		// Killing is certain; a task in the kernel's uninterruptible sleep can only be waited for.
+		if !waitEmpty(events, 30*time.Second) {
+			return true, fmt.Errorf("processes of %s do not end", l.dir)
+		}
+	}
+	return killed, guestproto.RemoveCgroup(l.dir)
+}
+
+// waitEmpty waits until the cgroup whose events file this is holds no live process.
+func waitEmpty(events *os.File, limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	buf := make([]byte, 128)
+	for {
+		n, _ := events.ReadAt(buf, 0)
+		if strings.Contains(string(buf[:n]), "populated 0") {
+			return true
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false
+		}
+		fds := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
+		_, _ = unix.Poll(fds, int(left.Milliseconds())+1) // woken by every change of the file
+	}
+}

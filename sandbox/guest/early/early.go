@@ -1,0 +1,24 @@
+// Package early holds the parts of the helper that must run before the Go runtime has started threads: entering
+// a user namespace of its own, and the subreaper that ends everything a command started on hosts without a
+// usable cgroup hierarchy. Importing it is enough; it acts only in processes started for these purposes.
+package early
+
+// ShimArg0 is the first argument of a subreaper. The others are: flags ("t" for a terminal, "s" to confine
+// signals, or "-"), the grace for leftovers in milliseconds, the program's path, and its argument vector. It
+// reports on descriptor ShimFD.
+const (
+	ShimArg0 = "heddle-shim"
+	ShimFD   = 3
+)
+
+// NestEnv, when set to "uid:gid", makes PID 1 move into a user namespace in which it has these ids.
+const NestEnv = "HEDDLE_NEST"
+
+// Report records of a subreaper, fixed size, host byte order: int32 kind, int32 value, int64 user and system
+// microseconds, int32 leftovers, int32 unused.
+const (
+	ReportLen     = 32
+	ReportStarted = 1 // value is the pid
+	ReportFailed  = 2 // value is the errno of exec
+	ReportEnded   = 3 // value is the wait status
+)

@@ -1,0 +1,218 @@
+package guest
+
+import (
+	"errors"
+	"os"
+	"sort"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/heddle-dev/heddle/sandbox/guestproto"
+)
+
+// file performs one file action and answers it.
+func (s *server) file(m *guestproto.Msg) {
+	f, err := guestproto.DecodeFile(m.Body)
+	if err != nil {
+		s.reply(m.ID, failure(err))
+		return
+	}
+	if f.Op == guestproto.OpVerify {
+		s.reply(m.ID, guestproto.Reply{Body: verify(f.Data)})
+		return
+	}
+	p, err := openPlace(f.Root)
+	if err != nil {
+		s.reply(m.ID, failure(err))
+		return
+	}
+	defer p.close()
+	var body []byte
+	switch f.Op {
+	case guestproto.OpRead:
+		fd, body, err := readFile(p, f)
+		if err != nil {
+			s.reply(m.ID, failure(err))
+			return
+		}
+		s.reply(m.ID, guestproto.Reply{Body: body}, fd)
+		unix.Close(fd)
+		return
+	case guestproto.OpStat:
+		body, err = stat(p, f)
+	case guestproto.OpReadDir:
+		body, err = readDir(p, f)
+	case guestproto.OpWrite:
+		err = write(p, f, m)
+	case guestproto.OpMkdirAll:
+		var rel string
+		if rel, err = p.rel(f.Path); err == nil {
+			err = p.mkdirAll(rel, f.Mode)
+		}
+	case guestproto.OpRemove:
+		err = remove(p, f)
+	case guestproto.OpRename:
+		err = rename(p, f)
+	default:
+		err = syscall.ENOSYS
+	}
+	if err != nil {
+		s.reply(m.ID, failure(err))
+		return
+	}
+	s.reply(m.ID, guestproto.Reply{Body: body})
+}
+
+func fileStat(fd int) (guestproto.Stat, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return guestproto.Stat{}, err
+	}
+	r := guestproto.Stat{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, UID: st.Uid, GID: st.Gid, Nlink: uint64(st.Nlink),
+		Size: st.Size, MtimeNS: st.Mtim.Nano()}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		var b [unix.PathMax]byte
+		if n, err := unix.Readlinkat(fd, "", b[:]); err == nil {
+			r.Link = string(b[:n])
+		}
+	}
+	return r, nil
+}
+
+func stat(p place, f guestproto.File) ([]byte, error) {
+	flags := unix.O_PATH
+	if f.Flags&guestproto.FlagNoFollow != 0 {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := p.open(f.Path, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	st, err := fileStat(fd)
+	if err != nil {
+		return nil, err
+	}
+	var e guestproto.Enc
+	st.Append(&e)
+	return e.B, nil
+}
+
+// readFile opens a regular file for the owner. Opening never blocks and never takes a terminal.
+func readFile(p place, f guestproto.File) (int, []byte, error) {
+	fd, err := p.open(f.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return -1, nil, err
+	}
+	st, err := fileStat(fd)
+	switch {
+	case err != nil:
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		err = syscall.EISDIR
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		err = syscall.EINVAL
+	case f.Max > 0 && st.Size > f.Max:
+		err = syscall.EFBIG
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, nil, err
+	}
+	var e guestproto.Enc
+	st.Append(&e)
+	return fd, e.B, nil
+}
+
+func readDir(p place, f guestproto.File) ([]byte, error) {
+	fd, err := p.open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	dir := os.NewFile(uintptr(fd), f.Path)
+	defer dir.Close()
+	list, err := dir.ReadDir(int(f.Max))
+	if err != nil && len(list) == 0 && f.Max <= 0 {
+		return nil, err
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name() < list[j].Name() })
+	var e guestproto.Enc
+	e.Uint(uint64(len(list)))
+	for _, d := range list {
+		e.Str(d.Name())
+		e.Uint(uint64(d.Type()))
+	}
+	return e.B, nil
+}
+
+func remove(p place, f guestproto.File) error {
+	dir, base, err := p.parent(f.Path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	err = unix.Unlinkat(dir, base, 0)
+	if errors.Is(err, unix.EISDIR) {
+		err = unix.Unlinkat(dir, base, unix.AT_REMOVEDIR)
+	}
+	if f.Flags&guestproto.FlagRecursive == 0 || err == nil || !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	r, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(dir))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return r.RemoveAll(base)
+}
+
+func rename(p place, f guestproto.File) error {
+	from, fromName, err := p.parent(f.Path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	to, toName, err := p.parent(f.To)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	var flags uint
+	if f.Flags&guestproto.FlagNoReplace != 0 {
+		flags = unix.RENAME_NOREPLACE
+	}
+	return unix.Renameat2(from, fromName, to, toName, flags)
+}
+
+// verify describes names as the sandbox sees them, without following any link, so that the owner can compare
+// them with what it meant to mount.
+func verify(list []byte) []byte {
+	d := guestproto.Dec{B: list}
+	paths := d.Strs()
+	var e guestproto.Enc
+	e.Uint(uint64(len(paths)))
+	for _, path := range paths {
+		st := verifyOne(path)
+		st.Append(&e)
+	}
+	return e.B
+}
+
+func verifyOne(path string) guestproto.Stat {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return guestproto.Stat{Absent: true}
+	}
+	defer unix.Close(fd)
+	st, err := fileStat(fd)
+	if err != nil {
+		return guestproto.Stat{Absent: true}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err == nil {
+		st.ReadOnly = fs.Flags&unix.ST_RDONLY != 0
+	}
+	return st
+}

@@ -1,0 +1,327 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/heddle-dev/heddle/sandbox/guest/early"
+	"github.com/heddle-dev/heddle/sandbox/guestproto"
+)
+
+// process is one running command. Its fields are guarded by server.mu.
+type process struct {
+	id      uint64
+	pid     int // of the main process, also its session and process group
+	shimPID int // 0 without a shim
+	alive   bool
+}
+
+// streams are the descriptors of a command's start, in the order of the protocol.
+type streams struct {
+	cgroup          int
+	stdio           [3]int
+	master, tty     int
+	ownMaster, cgOK bool
+}
+
+// start runs a command and answers; the end follows as a frame of its own.
+func (s *server) start(m *guestproto.Msg) {
+	req, err := guestproto.DecodeStart(m.Body)
+	if err == nil && len(req.Argv) == 0 {
+		err = errors.New("empty command")
+	}
+	if err != nil {
+		s.reply(m.ID, failure(err))
+		return
+	}
+	if err := checkDir(req.Dir, s.setup.Contained); err != nil {
+		r := failure(err)
+		r.Body = []byte("dir")
+		s.reply(m.ID, r)
+		return
+	}
+	st, err := s.takeStreams(m, req)
+	if err != nil {
+		s.reply(m.ID, failure(err))
+		return
+	}
+	if st.tty >= 0 {
+		defer unix.Close(st.tty)
+		defer unix.Close(st.master)
+	}
+	path, code, text := lookPath(req.Argv[0], req.Env, req.Dir)
+	if code == 0 {
+		if code, text = s.spawn(m.ID, path, req, st); code == 0 {
+			return
+		}
+	}
+	fmt.Fprintf(fdWriter(st.stdio[2]), "heddle: %s\n", text)
+	s.sendStarted(m.ID, 0, st)
+	s.sendExit(m.ID, guestproto.Exit{Status: uint32(code) << 8})
+}
+
+func (s *server) takeStreams(m *guestproto.Msg, req guestproto.Start) (st streams, err error) {
+	st.cgroup, st.master, st.tty = -1, -1, -1
+	null := int(s.null.Fd())
+	st.stdio = [3]int{null, null, null}
+	next := 0
+	take := func(want bool, to *int) { // descriptors stay in m and are closed with it
+		if want && next < len(m.Files) {
+			*to = m.Files[next]
+			next++
+		}
+	}
+	take(req.HasCgroup, &st.cgroup)
+	take(req.HasStdin, &st.stdio[0])
+	take(req.HasStdout, &st.stdio[1])
+	st.stdio[2] = st.stdio[1]
+	take(req.HasStderr, &st.stdio[2])
+	if req.TTY {
+		if st.master, st.tty, err = openTerminal(req.Rows, req.Cols); err == nil {
+			st.stdio = [3]int{st.tty, st.tty, st.tty}
+		}
+	}
+	return st, err
+}
+
+// spawn makes the process. A code other than 0 is the exit status for a command that could not be executed.
+func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams) (code int, text string) {
+	attr := &syscall.ProcAttr{Dir: req.Dir, Env: req.Env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	for _, fd := range st.stdio {
+		attr.Files = append(attr.Files, uintptr(fd))
+	}
+	argv := req.Argv
+	var report *os.File
+	exe := path
+	if s.setup.Shim {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return 126, err.Error()
+		}
+		defer w.Close()
+		report = r
+		attr.Files = append(attr.Files, w.Fd())
+		argv = append([]string{early.ShimArg0, s.shimFlags(req.TTY), strconv.Itoa(s.setup.GraceMS), path}, req.Argv...)
+		exe = "/proc/self/fd/" + strconv.Itoa(binaryFD)
+	} else {
+		attr.Sys.Setctty = req.TTY
+		if st.cgroup >= 0 {
+			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, st.cgroup
+		}
+	}
+	s.mu.Lock()
+	pid, err := s.forkExec(exe, argv, attr)
+	if err != nil {
+		s.mu.Unlock()
+		if report != nil {
+			report.Close()
+		}
+		return execFailure(req.Argv[0], err)
+	}
+	p := &process{id: id, pid: pid, alive: true}
+	if report != nil {
+		p.shimPID = pid
+	}
+	s.procs[id], s.pids[pid] = p, p
+	if report == nil {
+		s.sendStarted(id, pid, st)
+	}
+	s.mu.Unlock()
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+	if report != nil {
+		return s.followShim(p, report, req.Argv[0], st)
+	}
+	return 0, ""
+}
+
+func (s *server) shimFlags(tty bool) string {
+	f := "-"
+	if tty {
+		f += "t"
+	}
+	if s.setup.Scope {
+		f += "s"
+	}
+	return f
+}
+
+// forkExec starts a process, in a signal domain of its own when asked for. The domain is put on a thread that
+// is thrown away afterwards, because it cannot be taken off again. A shim puts it on the command itself.
+func (s *server) forkExec(exe string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	if !s.setup.Scope || s.setup.Shim {
+		return syscall.ForkExec(exe, argv, attr)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		if err = confineSignals(); err == nil {
+			pid, err = syscall.ForkExec(exe, argv, attr)
+		}
+	}()
+	<-done
+	return pid, err
+}
+
+func confineSignals() error {
+	attr := struct{ fs, net, scoped uint64 }{scoped: 1 << 1}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return fmt.Errorf("make signal domain: %w", errno)
+	}
+	defer unix.Close(int(fd))
+	if _, _, errno = unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return fmt.Errorf("enter signal domain: %w", errno)
+	}
+	return nil
+}
+
+func (s *server) sendStarted(id uint64, pid int, st streams) {
+	var e guestproto.Enc
+	e.Uint(uint64(pid))
+	if st.master >= 0 {
+		s.reply(id, guestproto.Reply{Body: e.B}, st.master)
+		return
+	}
+	s.reply(id, guestproto.Reply{Body: e.B})
+}
+
+func (s *server) sendExit(id uint64, x guestproto.Exit) {
+	_ = s.conn.Send(guestproto.KExit, id, x.Encode())
+}
+
+func (s *server) signal(id uint64, sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.procs[id]; p != nil && p.alive && p.pid > 1 && (p.shimPID == 0 || p.pid != p.shimPID) {
+		_ = syscall.Kill(-p.pid, sig)
+	}
+}
+
+// kill ends a command at once: its process group, and through the shim everything else.
+func (s *server) kill(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.procs[id]
+	switch {
+	case p == nil || !p.alive:
+	case p.shimPID != 0:
+		_ = syscall.Kill(p.shimPID, unix.SIGUSR1)
+	default:
+		_ = syscall.Kill(-p.pid, unix.SIGKILL)
+	}
+}
+
+func checkDir(dir string, contained bool) error {
+	fail := func(err error) error { return &os.PathError{Op: "use working directory", Path: dir, Err: err} }
+	if !filepath.IsAbs(dir) {
+		return fail(syscall.EINVAL)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if errors.Is(err, unix.ENOSYS) {
+		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(fd)
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return fail(err)
+	}
+	if contained && fs.Type == unix.PROC_SUPER_MAGIC {
+		return fail(syscall.EACCES)
+	}
+	if err := unix.Faccessat2(fd, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS); err != nil && !errors.Is(err, unix.ENOSYS) {
+		return fail(err)
+	}
+	return nil
+}
+
+// lookPath finds the program as a shell would. On failure it returns the exit status a shell would give.
+func lookPath(name string, env []string, dir string) (path string, code int, text string) {
+	if strings.ContainsRune(name, '/') {
+		path = name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		if err := executable(path); err != nil {
+			code, text = execFailure(name, err)
+			return "", code, text
+		}
+		return path, 0, ""
+	}
+	search := "/usr/local/bin:/usr/bin:/bin"
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			search = v
+		}
+	}
+	denied := false
+	for _, d := range filepath.SplitList(search) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		p := filepath.Join(d, name)
+		err := executable(p)
+		if err == nil {
+			return p, 0, ""
+		}
+		denied = denied || errors.Is(err, syscall.EACCES) && exists(p)
+	}
+	if denied {
+		return "", 126, fmt.Sprintf("%s: permission denied", name)
+	}
+	return "", 127, fmt.Sprintf("%s: command not found", name)
+}
+
+func exists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
+}
+
+func executable(p string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(p, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return syscall.EISDIR
+	}
+	return unix.Faccessat(unix.AT_FDCWD, p, unix.X_OK, unix.AT_EACCESS)
+}
+
+func execFailure(name string, err error) (code int, text string) {
+	code = 126
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
+		code = 127
+	}
+	what := err.Error()
+	switch {
+	case errors.Is(err, syscall.E2BIG):
+		what = "an argument or the whole of arguments and environment is longer than the kernel allows"
+	case errors.Is(err, syscall.ENOENT):
+		what = "no such file or directory"
+	}
+	if len(name) > 256 {
+		name = name[:256] + "..."
+	}
+	return code, fmt.Sprintf("%s: %s", name, what)
+}
+
+type fdWriter int
+
+func (w fdWriter) Write(b []byte) (int, error) { return unix.Write(int(w), b) }

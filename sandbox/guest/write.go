@@ -1,0 +1,163 @@
+package guest
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/heddle-dev/heddle/sandbox/guestproto"
+)
+
+// write creates or replaces a file. The new content appears at once, by rename, unless in place is asked for.
+func write(p place, f guestproto.File, m *guestproto.Msg) error {
+	src, closeSrc := source(f, m)
+	defer closeSrc()
+	rel, err := p.rel(f.Path)
+	if err != nil {
+		return err
+	}
+	if f.Flags&guestproto.FlagMkdirAll != 0 {
+		if err := p.mkdirAll(filepath.Dir(rel), 0o777); err != nil {
+			return err
+		}
+	}
+	old, err := p.openRel(rel, unix.O_PATH, 0, 0)
+	switch {
+	case err == nil:
+		defer unix.Close(old)
+		if f.Flags&guestproto.FlagExclusive != 0 {
+			return syscall.EEXIST
+		}
+		return p.overwrite(old, f, src)
+	case !errors.Is(err, unix.ENOENT):
+		return err
+	case f.Flags&guestproto.FlagMustExist != 0:
+		return syscall.ENOENT
+	}
+	dir, base, err := p.parent(f.Path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	mode := f.Mode
+	if mode == 0 {
+		mode = 0o666
+	}
+	return replace(dir, base, mode, nil, f.Flags, src, true)
+}
+
+func source(f guestproto.File, m *guestproto.Msg) (io.Reader, func()) {
+	if fd := m.TakeFile(0); fd >= 0 {
+		file := os.NewFile(uintptr(fd), "data")
+		return file, func() { file.Close() }
+	}
+	return strings.NewReader(string(f.Data)), func() {}
+}
+
+// overwrite gives an existing file new content. A symbolic link keeps pointing where it points: its target is
+// written.
+func (p place) overwrite(old int, f guestproto.File, src io.Reader) error {
+	st, err := fileStat(old)
+	if err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
+		return syscall.EISDIR
+	default:
+		return syscall.EINVAL
+	}
+	if f.Flags&guestproto.FlagInPlace != 0 {
+		return inPlace(old, f.Flags, src)
+	}
+	// The name by which the kernel knows the file, links resolved; checked to be the same file below.
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(old))
+	if err != nil {
+		return err
+	}
+	exact := place{root: "/", resolve: unix.RESOLVE_NO_SYMLINKS}
+	if exact.fd, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	defer exact.close()
+	dir, base, err := exact.parent(real)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	var now unix.Stat_t
+	if err := unix.Fstatat(dir, base, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if now.Dev != st.Dev || now.Ino != st.Ino {
+		return syscall.ESTALE
+	}
+	if unix.Faccessat2(dir, base, unix.W_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
+		// A file that may not be written must not be replaced either. The access check names the reason.
+		return unix.Faccessat(dir, base, unix.W_OK, unix.AT_EACCESS)
+	}
+	return replace(dir, base, st.Mode&0o7777, &st, f.Flags, src, false)
+}
+
+func inPlace(old int, flags uint32, src io.Reader) error {
+	out, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(old), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, src)
+	if err == nil && flags&guestproto.FlagSync != 0 {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
+
+// replace writes a temporary file in dir and renames it to base. Owner and mode of old are kept; a new file
+// gets mode less the umask and must not exist yet.
+func replace(dir int, base string, mode uint32, old *guestproto.Stat, flags uint32, src io.Reader, fresh bool) (err error) {
+	var rnd [8]byte
+	rand.Read(rnd[:])
+	tmp := ".heddle-" + hex.EncodeToString(rnd[:]) + ".tmp"
+	create := uint32(0o600)
+	if fresh {
+		create = mode
+	}
+	fd, err := unix.Openat(dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, create)
+	if err != nil {
+		return err
+	}
+	out := os.NewFile(uintptr(fd), tmp)
+	defer func() {
+		out.Close()
+		if err != nil {
+			_ = unix.Unlinkat(dir, tmp, 0)
+		}
+	}()
+	if _, err = io.Copy(out, src); err != nil {
+		return err
+	}
+	if old != nil {
+		_ = unix.Fchown(fd, int(old.UID), int(old.GID)) // best effort: only root may
+		if err = unix.Fchmod(fd, mode); err != nil {
+			return err
+		}
+	}
+	if flags&guestproto.FlagSync != 0 {
+		if err = out.Sync(); err != nil {
+			return err
+		}
+	}
+	var rf uint
+	if fresh {
+		rf = unix.RENAME_NOREPLACE
+	}
+	return unix.Renameat2(dir, tmp, dir, base, rf)
+}

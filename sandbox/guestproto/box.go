@@ -1,0 +1,54 @@
+package guestproto
+
+// MountKind is what a Mount puts in place.
+type MountKind string
+
+const (
+	MountBind   MountKind = "bind"
+	MountTmpfs  MountKind = "tmpfs"
+	MountProc   MountKind = "proc"
+	MountSysfs  MountKind = "sysfs"
+	MountDevpts MountKind = "devpts"
+	MountMqueue MountKind = "mqueue"
+)
+
+// Mount is one step of a sandbox's file system, applied in order.
+type Mount struct {
+	Kind     MountKind
+	Source   string
+	Dest     string
+	ReadOnly bool
+	// NoExec is set where programs have no business.
+	NoExec bool
+	Data   string
+}
+
+// Box describes a sandbox to its keeper. It is sent as JSON: the paths in it come from the owner, and every
+// one was cleaned and checked to be valid UTF-8 by it.
+type Box struct {
+	ID        string
+	StateRoot string // libcontainer's state directory
+	Rootfs    string // empty skeleton
+	Mounts    []Mount
+	Net       bool // share the host's network
+	Hostname  string
+	Rootless  bool
+	UID, GID  int // rootless: the caller's ids
+	// UIDMap and GIDMap, not rootless: the ids that exist, each mapped to itself.
+	UIDMap, GIDMap []IDRange
+	Caps           []string
+	Umask          uint32
+	Memory         int64
+	Pids           int64
+	ReadOnly       []string // paths under /proc to make read-only
+	Mask           []string
+}
+
+// IDRange is a run of user or group ids.
+type IDRange struct{ First, Size int64 }
+
+// KeeperSetup is the first frame to a keeper, as JSON: what it removes when its owner goes away.
+type KeeperSetup struct {
+	OwnerDir  string // state of the owner, below a directory named owners
+	CgroupDir string // cgroup v2 directory of the owner's commands; may be empty
+}

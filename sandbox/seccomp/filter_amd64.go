@@ -1,0 +1,10 @@
+package seccomp
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch   = unix.AUDIT_ARCH_X86_64
+	foreignFrom = 0x40000000 // the x32 ABI
+)
+
+var refusedArch = []uint32{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_USELIB}

@@ -1,0 +1,10 @@
+package seccomp
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch   = unix.AUDIT_ARCH_AARCH64
+	foreignFrom = 0
+)
+
+var refusedArch = []uint32{unix.SYS_KEXEC_FILE_LOAD}
