@@ -100,8 +100,8 @@ type Question struct {
 
 // QuestionOption is one offered answer.
 type QuestionOption struct {
-	Label       string
-	Description string
+	Label       string `json:"label"`
+	Description string `json:"description"`
 }
 
 func (*ExecCommand) call()      {}
