@@ -1,0 +1,185 @@
+package dispatch
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/heddle-dev/heddle/controlplane/lease"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+)
+
+func tokenEqual(want, got string) bool {
+	if want == "" {
+		return true
+	}
+	w, g := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(got))
+	return subtle.ConstantTimeCompare(w[:], g[:]) == 1
+}
+
+// resume brings the executor's announcement and our record together and sends
+// the first messages of the session; mu is held.
+func (d *Dispatcher) resume(s *session, now time.Time) {
+	ex := s.ex
+	d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Registered{Registered: &executorv1.Registered{
+		SessionId: s.id, Protocol: min(MaxProtocol, ex.reg.GetMaxProtocol()),
+		ServerVersion: d.cfg.Version, OutputWindow: d.cfg.Window,
+	}}})
+	announced := map[string]bool{}
+	for _, l := range ex.reg.GetLeases() {
+		announced[l.GetLeaseId()] = true
+		d.adopt(ex, l, now)
+	}
+	for _, l := range d.lessor.Held(ex.id) {
+		if l.Revoked && !announced[l.ID] {
+			d.endLease(l.ID, l.Epoch, d.cancelled)
+		}
+	}
+	// A lease that the executor does not announce although we gave it (the grant
+	// was lost, or its process is a new one) stays with it: the same holder under
+	// the same epoch, and nobody else can have started anything.
+	full := &executorv1.Assignments{}
+	var revoked []lease.Lease
+	for _, l := range d.lessor.Held(ex.id) {
+		if l.Revoked {
+			revoked = append(revoked, l)
+		}
+	}
+	for _, l := range d.lessor.Renew(ex.id, now) {
+		full.Leases = append(full.Leases, d.wire(s, l, now))
+	}
+	d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Assignments{Assignments: full}})
+	for _, l := range revoked {
+		d.postRevoke(l, "released")
+	}
+	d.resumeActions(s, now)
+	d.resumeClaims(ex, now)
+}
+
+// adopt takes over an announced lease if nobody else was granted its scope.
+func (d *Dispatcher) adopt(ex *executor, w *executorv1.Lease, now time.Time) {
+	l := lease.Lease{
+		ID: w.GetLeaseId(), Scope: w.GetScope(), Holder: ex.id, Principal: w.GetPrincipal(), Epoch: w.GetEpoch(),
+		Fence: min(time.Duration(w.GetFenceAfterMs())*time.Millisecond, maxFence),
+	}
+	log := d.cfg.Logger.With("executor_id", ex.id, "lease_id", l.ID, "scope", l.Scope, "epoch", l.Epoch)
+	if _, err := d.lessor.Check(ex.id, l.ID, l.Epoch); err == nil {
+		return // ours already; Renew moves its deadline
+	}
+	if l.ID == "" || l.Scope == "" || l.Fence <= 0 || l.Epoch >= d.base || ex.principal != "" && ex.principal != l.Principal {
+		log.Warn("announced lease refused")
+		return
+	}
+	if sc := d.scopes[l.Scope]; sc != nil && sc.principal != l.Principal {
+		log.Warn("announced lease of another principal refused")
+		return
+	}
+	l, err := d.lessor.Adopt(l, now)
+	if err != nil {
+		log.Warn("announced lease refused", "err", err)
+		return
+	}
+	d.scope(l.Scope, l.Principal)
+	if strings.HasPrefix(l.Scope, "connection/") {
+		// Connection-scoped work ended with the control plane that relayed it; the
+		// scope stays in the way until the executor has ended what runs there.
+		if _, err := d.lessor.Revoke(l.ID); err != nil {
+			log.Error("revoke an adopted lease", "err", err)
+		}
+		return
+	}
+	log.Info("lease adopted after a restart")
+}
+
+// resumeActions brings the announced running actions and our open ones together.
+func (d *Dispatcher) resumeActions(s *session, now time.Time) {
+	ex := s.ex
+	running := map[string]bool{}
+	for _, r := range ex.reg.GetRunning() {
+		if _, err := d.lessor.Check(ex.id, r.GetLeaseId(), r.GetEpoch()); err != nil {
+			continue
+		}
+		a := d.actions[r.GetActionId()]
+		if a == nil {
+			a = d.announce(ex, r.GetActionId(), r.GetLeaseId(), r.GetEpoch())
+			if a == nil {
+				continue
+			}
+			a.stdinSeq = r.GetStdinSeq()
+		}
+		if !a.live() || a.executorID != ex.id {
+			continue
+		}
+		running[a.id] = true
+		a.lostAt = time.Time{}
+		a.markStarted(r.GetPid())
+		d.postOutputAcks(s, a)
+		d.resendControls(s, a, r.GetStdinSeq())
+	}
+	for _, a := range ex.actions {
+		switch {
+		case running[a.id] || !a.live():
+		case a.state == stateSent:
+			d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Action{Action: a.msg}})
+			d.resendControls(s, a, 0)
+		default:
+			// Started once, not running now: its result is on the way or lost.
+			a.lostAt = now.Add(d.cfg.OutboxWait)
+		}
+	}
+}
+
+// announce records an action that an executor has and we do not know: after a
+// restart it waits for Reattach, later it is ended.
+func (d *Dispatcher) announce(ex *executor, id, leaseID string, epoch uint64) *action {
+	if len(d.actions) >= maxOrphans {
+		d.cfg.Logger.Warn("announced action refused: too many", "executor_id", ex.id, "action_id", id)
+		return nil
+	}
+	l, err := d.lessor.Check(ex.id, leaseID, epoch)
+	if err != nil {
+		return nil
+	}
+	a := newAction(id, Spec{Scope: l.Scope, Principal: l.Principal})
+	a.state, a.executorID, a.leaseID, a.epoch = stateSent, ex.id, leaseID, epoch
+	d.actions[id], ex.actions[id] = a, a
+	d.scope(l.Scope, l.Principal).actions[id] = a
+	if c := d.claims[id]; c != nil {
+		d.claim(c, a)
+	} else if d.swept || l.Revoked {
+		d.abandon(a)
+	}
+	return a
+}
+
+// abandon ends an action that nobody will ask for: its process is killed, its
+// output dropped, its result acknowledged when it comes.
+func (d *Dispatcher) abandon(a *action) {
+	a.claimed, a.terminated = true, true
+	a.spec.Output = nil
+	if a.live() {
+		d.stop(a)
+	}
+	a.acked = true
+	d.kick(a)
+}
+
+// cancelled ends an action together with its scope.
+func (d *Dispatcher) cancelled(a *action) {
+	d.conclude(a, a.cancelledResult("the scope was released while it ran"), nil)
+}
+
+// lost ends an action whose executor is gone; how says what that means for its
+// processes.
+func (d *Dispatcher) lost(a *action, how string) {
+	verb := "was lost while running"
+	if a.state == stateSent {
+		verb = "was lost before it confirmed the start of"
+	}
+	err := errdefs.New(errdefs.ExecutorLost, "executor %s %s %s; %s", a.executorID, verb, a.describe(), how).
+		With("executor_id", a.executorID).With("action_id", a.id).With("started", fmt.Sprint(a.state == stateStarted))
+	d.conclude(a, nil, err)
+}
