@@ -1,0 +1,93 @@
+package execmode
+
+import (
+	"fmt"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// turnState is what the end of a run is decided from.
+type turnState struct {
+	open   map[string]bool // items that started and did not complete
+	usage  *heddlev1.TokenUsage
+	answer string
+	// lastAction is the last command, file change or tool call that completed.
+	lastAction *heddlev1.Item
+	ended      bool
+}
+
+func newTurnState(t *heddlev1.Thread) turnState {
+	return turnState{open: map[string]bool{}, usage: t.GetTokenUsage().GetTotal()}
+}
+
+// apply takes one event and reports whether it ended the turn.
+func (s *turnState) apply(ev *heddlev1.Event) (done bool) {
+	switch p := ev.GetPayload().(type) {
+	case *heddlev1.Event_ItemStarted:
+		s.open[p.ItemStarted.GetItem().GetId()] = true
+	case *heddlev1.Event_ItemCompleted:
+		item := p.ItemCompleted.GetItem()
+		delete(s.open, item.GetId())
+		switch c := item.GetContent().(type) {
+		case *heddlev1.Item_AgentMessage:
+			s.answer = c.AgentMessage.GetText()
+		case *heddlev1.Item_CommandExecution, *heddlev1.Item_FileChange, *heddlev1.Item_McpToolCall, *heddlev1.Item_DynamicToolCall:
+			s.lastAction = item
+		}
+	case *heddlev1.Event_TokenUsageUpdated:
+		s.usage = p.TokenUsageUpdated.GetUsage().GetTotal()
+	case *heddlev1.Event_TurnCompleted:
+		s.ended = true
+		return true
+	}
+	return false
+}
+
+// outcome decides the exit code. A turn that completed although its last action
+// was refused or could not be contained did not do its work.
+func (s *turnState) outcome(turn *heddlev1.Turn) Outcome {
+	o := Outcome{Turn: turn, Answer: s.answer, Usage: s.usage}
+	switch turn.GetStatus() {
+	case heddlev1.TurnStatus_TURN_STATUS_INTERRUPTED:
+		o.Code, o.Failure = ExitInterrupted, "the turn was interrupted"
+		if c := turn.GetInterruptCause(); c != "" && c != "client" {
+			o.Failure += " (" + c + ")"
+		}
+	case heddlev1.TurnStatus_TURN_STATUS_FAILED:
+		o.Code, o.Failure = ExitFailed, turnFailure(turn.GetError())
+		if turn.GetError().GetKind() == "sandboxError" {
+			o.Code = ExitNotEnforceable
+		}
+	default:
+		if e := actionError(s.lastAction); e.GetCode() == "not_enforceable" {
+			o.Code, o.Failure = ExitNotEnforceable, errorText(e)
+		} else if s.lastAction.GetStatus() == heddlev1.ItemStatus_ITEM_STATUS_DECLINED {
+			o.Code, o.Failure = ExitFailed, "the last action was refused: approvals are not possible in this mode"
+		}
+	}
+	return o
+}
+
+func turnFailure(e *heddlev1.TurnError) string {
+	if e.GetMessage() == "" {
+		return "the turn failed"
+	}
+	return e.GetMessage()
+}
+
+func actionError(item *heddlev1.Item) *heddlev1.ActionError {
+	switch c := item.GetContent().(type) {
+	case *heddlev1.Item_CommandExecution:
+		return c.CommandExecution.GetError()
+	case *heddlev1.Item_FileChange:
+		return c.FileChange.GetError()
+	}
+	return nil
+}
+
+func errorText(e *heddlev1.ActionError) string {
+	if e.GetFix() == "" {
+		return e.GetMessage()
+	}
+	return fmt.Sprintf("%s; to fix: %s", e.GetMessage(), e.GetFix())
+}
