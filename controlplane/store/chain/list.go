@@ -1,0 +1,269 @@
+package chain
+
+import (
+	"math"
+	"slices"
+
+	"github.com/heddle-dev/heddle/controlplane/store"
+	"github.com/heddle-dev/heddle/controlplane/thread"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// ListTurns answers a page of turns, newest first unless ascending.
+func ListTurns(r Rows, req *heddlev1.ListTurnsRequest) (*heddlev1.ListTurnsResponse, error) {
+	tok, err := store.ParseToken(req.GetPageToken(), store.TokenTurns)
+	if err != nil {
+		return nil, err
+	}
+	segs, err := segments(r, req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	lo, hi := int64(1), int64(math.MaxInt64)
+	if req.GetUpToTurnId() != "" {
+		t, err := Turn(r, req.GetThreadId(), req.GetUpToTurnId())
+		if err != nil {
+			return nil, err
+		}
+		hi = t.GetOrdinal()
+	}
+	desc := !req.GetAscending()
+	if tok != nil {
+		lo, hi = boundOrdinals(lo, hi, desc, tok)
+	}
+	size := store.PageSize(req.GetPageSize())
+	found, err := turnRange(r, segs, req.GetThreadId(), lo, hi, desc, size+1)
+	if err != nil {
+		return nil, err
+	}
+	more := len(found) > size
+	if more {
+		found = found[:size]
+	}
+	resp := &heddlev1.ListTurnsResponse{}
+	for _, f := range found {
+		items, err := f.items(r, req.GetView())
+		if err != nil {
+			return nil, err
+		}
+		resp.Turns = append(resp.Turns, &heddlev1.TurnWithItems{Turn: f.turn, Items: items})
+	}
+	if len(found) == 0 {
+		return resp, nil
+	}
+	if more {
+		resp.NextPageToken = store.Token{Kind: store.TokenTurns, Major: found[len(found)-1].turn.GetOrdinal()}.Encode()
+	}
+	resp.PreviousPageToken = store.Token{Kind: store.TokenTurns, Major: found[0].turn.GetOrdinal(), Inclusive: true}.Encode()
+	return resp, nil
+}
+
+func boundOrdinals(lo, hi int64, desc bool, tok *store.Token) (int64, int64) {
+	step := int64(1)
+	if tok.Inclusive {
+		step = 0
+	}
+	if desc {
+		return lo, min(hi, tok.Major-step)
+	}
+	return max(lo, tok.Major+step), hi
+}
+
+// seenTurn is a turn as the reading thread sees it, with its segment.
+type seenTurn struct {
+	segment
+	turn *heddlev1.Turn
+}
+
+// turnRange collects turns with lo <= ordinal <= hi over the segments.
+func turnRange(r Rows, segs []segment, threadID string, lo, hi int64, desc bool, limit int) ([]seenTurn, error) {
+	ordered := segs
+	if !desc {
+		ordered = slices.Clone(segs)
+		slices.Reverse(ordered)
+	}
+	var found []seenTurn
+	for _, s := range ordered {
+		l, h := max(lo, s.lo), min(hi, s.hi)
+		if l > h || len(found) >= limit {
+			continue
+		}
+		var inner error
+		err := r.Turns(s.threadID, l, h, desc, func(t *heddlev1.Turn) bool {
+			t, inner = s.turn(r, threadID, t)
+			if inner == nil {
+				found = append(found, seenTurn{segment: s, turn: t})
+			}
+			return inner == nil && len(found) < limit
+		})
+		if err == nil {
+			err = inner
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// items returns what the view shows of a turn.
+func (f seenTurn) items(r Rows, view heddlev1.ItemsView) ([]*heddlev1.Item, error) {
+	ord := f.turn.GetOrdinal()
+	switch view {
+	case heddlev1.ItemsView_ITEMS_VIEW_NONE:
+		return nil, nil
+	case heddlev1.ItemsView_ITEMS_VIEW_FULL:
+		rows, err := itemRange(r, []segment{f.segment}, thread.ItemKey{Ordinal: ord}, thread.ItemKey{Ordinal: ord, StartSeq: math.MaxUint64}, false, math.MaxInt)
+		return itemsOf(rows), err
+	}
+	var rows []thread.ItemRow
+	var inner error
+	err := r.UserItems(f.threadID, ord, func(it thread.ItemRow) bool {
+		var ok bool
+		if it, ok, inner = f.item(r, it); ok {
+			rows = append(rows, it)
+		}
+		return inner == nil
+	})
+	if err == nil {
+		err = inner
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m := f.turn.GetLastAgentMessage(); m != nil {
+		last, ok, err := r.ItemByID(f.threadID, m.GetId())
+		if err != nil {
+			return nil, err
+		}
+		if !ok || last.Ordinal != ord {
+			// The id was used again by a later item: the turn's copy stands.
+			last = thread.ItemRow{Item: m, ItemKey: thread.ItemKey{Ordinal: ord, StartSeq: math.MaxUint64}}
+		}
+		rows = append(rows, last)
+		slices.SortStableFunc(rows, func(a, b thread.ItemRow) int {
+			switch {
+			case a.Less(b.ItemKey):
+				return -1
+			case b.Less(a.ItemKey):
+				return 1
+			}
+			return 0
+		})
+	}
+	return itemsOf(rows), nil
+}
+
+func itemsOf(rows []thread.ItemRow) []*heddlev1.Item {
+	items := make([]*heddlev1.Item, 0, len(rows))
+	for _, r := range rows {
+		items = append(items, r.Item)
+	}
+	return items
+}
+
+// ListItems answers a page of items, oldest first unless descending.
+func ListItems(r Rows, req *heddlev1.ListItemsRequest) (*heddlev1.ListItemsResponse, error) {
+	tok, err := store.ParseToken(req.GetPageToken(), store.TokenItems)
+	if err != nil {
+		return nil, err
+	}
+	segs, err := segments(r, req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	lo, hi := thread.ItemKey{}, thread.ItemKey{Ordinal: math.MaxInt64, StartSeq: math.MaxUint64}
+	if req.GetTurnId() != "" {
+		t, err := Turn(r, req.GetThreadId(), req.GetTurnId())
+		if err != nil {
+			return nil, err
+		}
+		lo, hi = thread.ItemKey{Ordinal: t.GetOrdinal()}, thread.ItemKey{Ordinal: t.GetOrdinal(), StartSeq: math.MaxUint64}
+	}
+	if tok != nil {
+		lo, hi = boundKeys(lo, hi, req.GetDescending(), tok)
+	}
+	size := store.PageSize(req.GetPageSize())
+	rows, err := itemRange(r, segs, lo, hi, req.GetDescending(), size+1)
+	if err != nil {
+		return nil, err
+	}
+	more := len(rows) > size
+	if more {
+		rows = rows[:size]
+	}
+	resp := &heddlev1.ListItemsResponse{Items: itemsOf(rows)}
+	if len(rows) == 0 {
+		return resp, nil
+	}
+	if more {
+		resp.NextPageToken = itemToken(rows[len(rows)-1], false)
+	}
+	resp.PreviousPageToken = itemToken(rows[0], true)
+	return resp, nil
+}
+
+func itemToken(it thread.ItemRow, inclusive bool) string {
+	return store.Token{Kind: store.TokenItems, Major: it.Ordinal, Minor: it.StartSeq, Inclusive: inclusive}.Encode()
+}
+
+func boundKeys(lo, hi thread.ItemKey, desc bool, tok *store.Token) (thread.ItemKey, thread.ItemKey) {
+	at := thread.ItemKey{Ordinal: tok.Major, StartSeq: tok.Minor}
+	if desc {
+		if !tok.Inclusive {
+			if at.StartSeq > 0 {
+				at.StartSeq--
+			} else {
+				at = thread.ItemKey{Ordinal: at.Ordinal - 1, StartSeq: math.MaxUint64}
+			}
+		}
+		if at.Less(hi) {
+			hi = at
+		}
+		return lo, hi
+	}
+	if !tok.Inclusive {
+		at.StartSeq++
+	}
+	if lo.Less(at) {
+		lo = at
+	}
+	return lo, hi
+}
+
+// itemRange collects items with lo <= key <= hi over the segments.
+func itemRange(r Rows, segs []segment, lo, hi thread.ItemKey, desc bool, limit int) ([]thread.ItemRow, error) {
+	ordered := segs
+	if !desc {
+		ordered = slices.Clone(segs)
+		slices.Reverse(ordered)
+	}
+	var rows []thread.ItemRow
+	for _, s := range ordered {
+		l, h := lo, hi
+		if l.Ordinal < s.lo {
+			l = thread.ItemKey{Ordinal: s.lo}
+		}
+		if h.Ordinal > s.hi {
+			h = thread.ItemKey{Ordinal: s.hi, StartSeq: math.MaxUint64}
+		}
+		if h.Less(l) || len(rows) >= limit {
+			continue
+		}
+		var inner error
+		err := r.Items(s.threadID, l, h, desc, func(it thread.ItemRow) bool {
+			var ok bool
+			if it, ok, inner = s.item(r, it); ok {
+				rows = append(rows, it)
+			}
+			return inner == nil && len(rows) < limit
+		})
+		if err == nil {
+			err = inner
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
