@@ -82,7 +82,9 @@ type action struct {
 // the executor, consumed what the consumer has taken, acked what was
 // acknowledged.
 type outputStream struct {
-	known                 bool
+	known bool
+	// dropped is the largest number of bytes told to be dropped at the end.
+	dropped               int64
 	next, consumed, acked int64
 }
 
@@ -127,9 +129,10 @@ func (a *action) accept(c *executorv1.OutputChunk) *executorv1.OutputChunk {
 		st.known, st.next, st.consumed, st.acked = true, c.GetOffset(), c.GetOffset(), c.GetOffset()
 	}
 	end := c.GetOffset() + int64(len(c.GetData()))
-	if end <= st.next && (len(c.GetData()) > 0 || c.GetDropped() == 0) {
+	if end <= st.next && c.GetDropped() <= st.dropped {
 		return nil
 	}
+	st.dropped = max(st.dropped, c.GetDropped())
 	if cut := st.next - c.GetOffset(); cut > 0 {
 		c.Data = c.GetData()[min(cut, int64(len(c.GetData()))):]
 		c.Offset = st.next

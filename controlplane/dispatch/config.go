@@ -25,6 +25,8 @@ const (
 	stdinBound   = 1 << 20 // bytes of standard input not yet known to be received
 	maxOrphans   = 8192
 	maxFence     = 24 * time.Hour
+	deathPoll    = 20 * time.Millisecond
+	deathPolls   = 150
 )
 
 // Config configures a Dispatcher. The zero value of every field has a meaning.

@@ -17,6 +17,8 @@ type session struct {
 	id   string
 	ex   *executor // set once registered
 	peer Peer
+	// gone tells whether the executor's process is known to be gone; may be nil.
+	gone func() bool
 	out  *outbox
 	dead chan struct{}
 
@@ -115,6 +117,33 @@ func (d *Dispatcher) detach(s *session) {
 	d.dropExecutor(ex)
 	d.placeAll()
 	d.poke()
+	if s.gone != nil && !d.stopping && d.executors[ex.id] == ex {
+		go d.watchDeath(ex, s.gone)
+	}
+}
+
+// watchDeath looks for a while whether a lost executor's process ends: sockets
+// close a little before the process is gone. It stops when the executor is back.
+func (d *Dispatcher) watchDeath(ex *executor, gone func() bool) {
+	tick := time.NewTicker(deathPoll)
+	defer tick.Stop()
+	for range deathPolls {
+		if gone() {
+			d.mu.Lock()
+			defer d.unlock(false)
+			if ex.session == nil && d.executors[ex.id] == ex {
+				d.died(ex)
+			}
+			return
+		}
+		<-tick.C
+		d.mu.Lock()
+		over := ex.session != nil || d.stopping || d.executors[ex.id] != ex
+		d.mu.Unlock()
+		if over {
+			return
+		}
+	}
 }
 
 // requeue takes back the actions that never reached the wire, so that any
@@ -176,6 +205,9 @@ func (d *Dispatcher) register(s *session, reg *executorv1.Register) error {
 	}
 	now := d.cfg.Clock()
 	s.id, s.ex, s.ackedAt = d.cfg.NewID(), ex, now
+	if s.peer.Probe != nil && reg.GetPid() > 0 {
+		s.gone = s.peer.Probe(reg.GetPid())
+	}
 	s.nextRenew = now.Add(d.nextRenewal())
 	ex.session, ex.reg, ex.peer = s, reg, s.peer
 	d.resume(s, now)

@@ -36,6 +36,10 @@ type Peer struct {
 	Address string
 	// Principal the transport has proven; empty means any.
 	Principal string
+	// Probe is set for a peer on this machine: given the process id of the
+	// executor when it registers, it returns a function that tells whether that
+	// process is known to be dead. Its loss then needs no fence.
+	Probe func(pid int64) func() bool
 }
 
 // Link is the transport of one session; a gRPC server stream is one. Send and

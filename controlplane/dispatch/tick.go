@@ -152,16 +152,18 @@ func (d *Dispatcher) sweep() {
 func (d *Dispatcher) ExecutorDied(executorID string) {
 	d.mu.Lock()
 	defer d.unlock(false)
-	ex := d.executors[executorID]
-	if ex == nil {
-		return
+	if ex := d.executors[executorID]; ex != nil {
+		d.died(ex)
 	}
+}
+
+func (d *Dispatcher) died(ex *executor) {
 	if s := ex.session; s != nil {
 		ex.session = nil
 		d.requeue(ex, s.out.close())
-		s.end(errdefs.New(errdefs.ExecutorLost, "executor %s has died", executorID))
+		s.end(errdefs.New(errdefs.ExecutorLost, "executor %s has died", ex.id))
 	}
-	for _, l := range d.lessor.Held(executorID) {
+	for _, l := range d.lessor.Held(ex.id) {
 		d.endLease(l.ID, l.Epoch, func(a *action) { d.lost(a, "its process has died and its commands with it") })
 	}
 	d.dropExecutor(ex)

@@ -17,8 +17,8 @@ type Epochs interface {
 
 // Meta is the small durable map that Incarnations needs; a store has one.
 type Meta interface {
-	// GetMeta returns nil when the key is unknown.
-	GetMeta(ctx context.Context, key string) ([]byte, error)
+	// Meta returns nil when the key is unset.
+	Meta(ctx context.Context, key string) ([]byte, error)
 	// SetMeta is durable on return.
 	SetMeta(ctx context.Context, key string, value []byte) error
 }
@@ -71,7 +71,7 @@ func (e *Incarnations) Incarnation() uint64 {
 }
 
 func (e *Incarnations) raise(ctx context.Context) error {
-	old, err := e.meta.GetMeta(ctx, MetaKey)
+	old, err := e.meta.Meta(ctx, MetaKey)
 	if err != nil {
 		return fmt.Errorf("read lease incarnation: %w", err)
 	}
