@@ -64,8 +64,12 @@ func (s *session) keep(ctx context.Context) {
 	}
 }
 
-// once runs one stream to its end and reports whether it was attached.
+// once runs one stream to its end and reports whether it was attached. A
+// control plane that is about to stop is let go at once, since it waits for its
+// streams.
 func (s *session) once(ctx context.Context) (attached bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	stream, err := s.client.Attach(ctx, s.req)
 	if err != nil {
 		return false, err
@@ -78,6 +82,9 @@ func (s *session) once(ctx context.Context) (attached bool, err error) {
 		if a := msg.GetAttached(); a != nil {
 			attached = true
 			s.report(attachResult{attached: a})
+		}
+		if msg.GetDraining() != nil {
+			return attached, nil
 		}
 	}
 }

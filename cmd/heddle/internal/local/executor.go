@@ -18,8 +18,9 @@ import (
 type ExecutorConfig struct {
 	// Exe is the program; default this one.
 	Exe string
-	// Args follow the program name. ExecutorLockFD is open in the process.
-	Args []string
+	// Args are the arguments for an executor that serves the control plane at
+	// an address. ExecutorLockFD is open in the process.
+	Args func(address string) []string
 	// Output receives what the process writes.
 	Output *os.File
 	// Tied kills the executor at once when this process dies. Without it the
@@ -45,6 +46,7 @@ const (
 // executorKeeper keeps exactly one executor alive for the home.
 type executorKeeper struct {
 	cfg      ExecutorConfig
+	args     []string
 	lockPath string
 	exited   func(pid int, err error)
 	log      *slog.Logger
@@ -140,7 +142,7 @@ func (k *executorKeeper) once(ctx context.Context, lock *fileLock) (pid int, err
 		return 0, err
 	}
 	defer parent.Close() // its end is the parent's death notice
-	cmd := exec.Command(exe, k.cfg.Args...)
+	cmd := exec.Command(exe, k.args...)
 	cmd.Args[0] = "heddle"
 	cmd.Dir = "/"
 	cmd.Env = pick(os.Environ(), executorEnv)

@@ -54,7 +54,7 @@ func playControlPlane(args []string) int {
 		Home:      home,
 		Socket:    true,
 		Open:      func(context.Context) (local.Backend, error) { return newFake(string(version), busyErr == nil), nil },
-		Executor:  &local.ExecutorConfig{Args: []string{"executor"}},
+		Executor:  &local.ExecutorConfig{Args: func(string) []string { return []string{"executor"} }},
 		IdleAfter: 200 * time.Millisecond,
 		Ready:     ready.Tell,
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)),

@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/heddle-dev/heddle/cmd/heddle/internal/peer"
 )
@@ -43,9 +45,8 @@ type ServerConfig struct {
 	Open func(ctx context.Context) (Backend, error)
 	// Listeners are served beside the home's socket. The server closes them.
 	Listeners []net.Listener
-	// Options are further server options, as transport credentials, of
-	// Listeners only.
-	Options []grpc.ServerOption
+	// Credentials protect the TCP listeners; nil for none.
+	Credentials credentials.TransportCredentials
 	// Socket serves the home's control socket.
 	Socket bool
 	// Executor describes the local executor; nil for none.
@@ -102,6 +103,9 @@ func Serve(ctx context.Context, cfg ServerConfig) (err error) {
 			return errors.Join(err, closeBackend(ctx, backend))
 		}
 		cfg.Listeners = append(cfg.Listeners, l)
+	}
+	if cfg.Executor != nil && cfg.Executor.Args == nil {
+		return errors.Join(errors.New("the executor needs arguments"), closeBackend(ctx, backend))
 	}
 	s := &server{cfg: cfg, paths: p, backend: backend, started: time.Now()}
 	return s.run(ctx, func() { tell(nil) })
@@ -163,10 +167,10 @@ func (s *server) run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	activity := newActivity()
-	grpcServer := grpc.NewServer(append(append(s.backend.ServerOptions(), s.cfg.Options...),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
-		grpc.StatsHandler(activity))...)
-	s.backend.Register(grpcServer)
+	plain, secured := s.newServer(activity, nil), (*grpc.Server)(nil)
+	if s.cfg.Credentials != nil {
+		secured = s.newServer(activity, s.cfg.Credentials)
+	}
 
 	// The backend outlives the listeners: what they accepted must be finished
 	// before it closes its store.
@@ -175,8 +179,12 @@ func (s *server) run(ctx context.Context, ready func()) error {
 	backendDone := make(chan error, 1)
 	go func() { backendDone <- s.backend.Run(backendCtx) }()
 	for _, l := range s.cfg.Listeners {
+		serve, guarded := plain, peer.Guard(l, s.cfg.Logger)
+		if _, tcp := l.(*net.TCPListener); tcp && secured != nil {
+			serve, guarded = secured, l // the certificate says who it is
+		}
 		go func() {
-			if err := grpcServer.Serve(peer.Guard(l, s.cfg.Logger)); err != nil {
+			if err := serve.Serve(guarded); err != nil {
 				cancel(fmt.Errorf("serve %s: %w", l.Addr(), err))
 			}
 		}()
@@ -185,7 +193,7 @@ func (s *server) run(ctx context.Context, ready func()) error {
 	executorCtx, stopExecutor := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopExecutor()
 	if s.cfg.Executor != nil {
-		keeper := executorKeeper{cfg: *s.cfg.Executor, lockPath: s.paths.executorLock, exited: s.backend.ExecutorExited, log: s.cfg.Logger}
+		keeper := executorKeeper{cfg: *s.cfg.Executor, args: s.cfg.Executor.Args("unix://" + s.paths.socket), lockPath: s.paths.executorLock, exited: s.backend.ExecutorExited, log: s.cfg.Logger}
 		go func() { defer close(executorDone); keeper.run(executorCtx) }()
 	} else {
 		close(executorDone)
@@ -214,7 +222,7 @@ func (s *server) run(ctx context.Context, ready func()) error {
 		_ = l.Close()
 	}
 	s.backend.Drain()
-	stopServer(grpcServer)
+	stopServers(plain, secured)
 	stopExecutor()
 	<-executorDone
 	stopBackend()
@@ -224,15 +232,31 @@ func (s *server) run(ctx context.Context, ready func()) error {
 	return runErr
 }
 
-func stopServer(s *grpc.Server) {
-	done := make(chan struct{})
-	go func() { s.GracefulStop(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(drainTimeout):
-		s.Stop()
-		<-done
+func (s *server) newServer(a *activity, creds credentials.TransportCredentials) *grpc.Server {
+	opts := append(s.backend.ServerOptions(),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.StatsHandler(a))
+	if creds != nil {
+		opts = append(opts, grpc.Creds(creds))
 	}
+	srv := grpc.NewServer(opts...)
+	s.backend.Register(srv)
+	return srv
+}
+
+// stopServers lets open calls finish for a while, then cuts them.
+func stopServers(servers ...*grpc.Server) {
+	var wg sync.WaitGroup
+	for _, srv := range servers {
+		if srv == nil {
+			continue
+		}
+		wg.Go(func() {
+			cut := time.AfterFunc(drainTimeout, srv.Stop)
+			srv.GracefulStop()
+			cut.Stop()
+		})
+	}
+	wg.Wait()
 }
 
 // idle is closed when nothing needed the control plane for IdleAfter.

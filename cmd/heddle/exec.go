@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/heddle-dev/heddle/cmd/heddle/internal/execmode"
+	"github.com/heddle-dev/heddle/controlplane/config"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+const execHelp = `Run one turn without asking anything back.
+
+The final answer alone goes to stdout, everything else to stderr. With --json
+every line of stdout is one event. Nobody is asked for approvals: an action that
+would need one is refused. Commands run in the sandbox that --sandbox or the
+config names; processes still running at the end are ended.
+
+Exit codes:
+    0  the turn completed
+    1  the turn failed, was refused, or could not start
+    2  bad usage: flags, prompt, config, input files
+    3  the sandbox asked for cannot be enforced on this machine
+  130  interrupted`
+
+// execFlags are the flags of exec and its subcommands.
+type execFlags struct {
+	session      sessionFlags
+	sandbox      string
+	cd           string
+	addDirs      []string
+	model        string
+	images       []string
+	schema       string
+	lastMessage  string
+	color        string
+	threadSource string
+	json         bool
+	legacyJSON   bool
+	ephemeral    bool
+	skipGit      bool
+	fullAuto     bool
+	bypass       bool
+	inProcess    bool
+	ignored      string
+}
+
+func newExecCommand() *cobra.Command {
+	f := &execFlags{}
+	cmd := &cobra.Command{
+		Use:     "exec [PROMPT]",
+		Aliases: []string{"e"},
+		Short:   "Run one turn and print its final answer",
+		Long:    execHelp,
+		Example: `  heddle exec "make the tests pass"
+  git diff | heddle exec -s read-only "review this change"
+  heddle exec resume --last "and now the docs"`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runExec(cmd, f, nil, first(args))
+		},
+	}
+	f.add(cmd.PersistentFlags())
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		execmode.Drain(os.Stdin)
+		return usageError(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+	})
+	cmd.AddCommand(newExecResumeCommand(f))
+	return cmd
+}
+
+func newExecResumeCommand(f *execFlags) *cobra.Command {
+	var last, all bool
+	cmd := &cobra.Command{
+		Use:   "resume [THREAD_ID] [PROMPT]",
+		Short: "Run a turn on an earlier thread",
+		Args:  usageArgs(cobra.MaximumNArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			resume := &execmode.Resume{}
+			if !last {
+				if len(args) == 0 {
+					execmode.Drain(os.Stdin)
+					return usageError(errors.New("resume needs a thread id or --last"))
+				}
+				resume.ID, args = args[0], args[1:]
+			} else if len(args) > 1 {
+				execmode.Drain(os.Stdin)
+				return usageError(errors.New("resume --last takes a prompt only"))
+			}
+			if all {
+				resume.Cwd = "*"
+			}
+			return runExec(cmd, f, resume, first(args))
+		},
+	}
+	cmd.Flags().BoolVar(&last, "last", false, "the thread that was used last in this folder")
+	cmd.Flags().BoolVar(&all, "all", false, "with --last: in any folder")
+	return cmd
+}
+
+func (f *execFlags) add(fs *pflag.FlagSet) {
+	f.session.add(fs)
+	fs.BoolVar(&f.session.ignoreUserConfig, "ignore-user-config", false, "do not read the home's config.toml")
+	fs.BoolVar(&f.session.ignoreRules, "ignore-rules", false, "do not read command rules")
+	fs.StringVarP(&f.sandbox, "sandbox", "s", "", "sandbox `level`: read-only, workspace-write or danger-full-access")
+	fs.StringVarP(&f.cd, "cd", "C", "", "work in this `folder`")
+	fs.StringArrayVar(&f.addDirs, "add-dir", nil, "another `folder` that may be written")
+	fs.StringVarP(&f.model, "model", "m", "", "model to use")
+	fs.StringSliceVarP(&f.images, "image", "i", nil, "image `file` to send with the prompt")
+	fs.StringVar(&f.schema, "output-schema", "", "JSON schema `file` that the final answer must follow")
+	fs.StringVarP(&f.lastMessage, "output-last-message", "o", "", "write the final answer to this `file` too")
+	fs.StringVar(&f.color, "color", "auto", "colors on stderr: always, never or auto")
+	fs.StringVar(&f.threadSource, "thread-source", "", "`kind` of source recorded for a new thread")
+	fs.BoolVar(&f.json, "json", false, "print events to stdout, one JSON object per line")
+	fs.BoolVar(&f.legacyJSON, "experimental-json", false, "same as --json")
+	fs.BoolVar(&f.ephemeral, "ephemeral", false, "leave nothing in the home's store")
+	fs.BoolVar(&f.skipGit, "skip-git-repo-check", false, "allow a folder outside of git")
+	fs.BoolVar(&f.fullAuto, "full-auto", false, "same as --sandbox workspace-write")
+	fs.BoolVar(&f.bypass, "dangerously-bypass-approvals-and-sandbox", false, "no sandbox at all; only for machines that are contained from outside")
+	fs.BoolVar(&f.inProcess, "in-process", false, "run the control plane inside this process (the home must not be in use)")
+	for _, name := range []string{"experimental-json", "full-auto"} {
+		_ = fs.MarkHidden(name)
+	}
+}
+
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return usageError(check(cmd, args)) }
+}
+
+func runExec(cmd *cobra.Command, f *execFlags, resume *execmode.Resume, prompt string) error {
+	// stdin is read before anything can fail: a host that writes the prompt at
+	// once must see the error and not a broken pipe.
+	text, err := execmode.ReadPrompt(prompt, os.Stdin, cmd.ErrOrStderr())
+	if err != nil {
+		return usageError(err)
+	}
+	opts, err := f.options(text, resume)
+	if err != nil {
+		if _, ok := errors.AsType[*exitError](err); ok {
+			return err
+		}
+		return usageError(err)
+	}
+	opts.Stdout, opts.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	opts.Color = f.color == "always" || f.color == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stderr)
+
+	interrupts := make(chan os.Signal, 2)
+	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(interrupts)
+	asked := make(chan struct{}, 2)
+	go func() {
+		for range interrupts {
+			asked <- struct{}{}
+		}
+	}()
+	opts.Interrupt = asked
+
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	place, err := openHome(ctx, f.inProcess)
+	if err != nil {
+		return err
+	}
+	opts.Dial, opts.LogFile = place.dial, place.logFile
+	out := execmode.Run(ctx, opts)
+	if err := place.close(); err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "heddle: end the control plane: %v\n", err)
+	}
+	if out.Code != execmode.ExitCompleted {
+		return &exitError{code: out.Code}
+	}
+	return nil
+}
+
+// options checks the flags and builds what the run needs from them.
+func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Options, error) {
+	var none execmode.Options
+	if !slices.Contains([]string{"auto", "always", "never"}, f.color) {
+		return none, fmt.Errorf("--color %s: want auto, always or never", f.color)
+	}
+	cwd, err := workFolder(f.cd)
+	if err != nil {
+		return none, err
+	}
+	overrides, err := f.session.overrides()
+	if err != nil {
+		return none, err
+	}
+	level, err := f.level()
+	if err != nil {
+		return none, err
+	}
+	if len(f.addDirs) > 0 {
+		roots, err := absolute(f.addDirs)
+		if err != nil {
+			return none, err
+		}
+		overrides["sandbox_workspace_write.writable_roots"] = append(roots, listOf(overrides["sandbox_workspace_write.writable_roots"])...)
+	}
+	if level != "" {
+		overrides["sandbox_mode"] = level
+	}
+	if f.model != "" {
+		overrides["model"] = f.model
+	}
+	if _, given := overrides["approval_policy"]; !given || f.bypass {
+		overrides["approval_policy"] = "never"
+	}
+	env := environ()
+	if key := env["CODEX_API_KEY"]; key != "" {
+		env["OPENAI_API_KEY"] = key
+	}
+	effective, err := f.effective(cwd, env, overrides)
+	if err != nil {
+		return none, err
+	}
+	if !f.skipGit && !f.bypass && !execmode.InRepository(cwd) && effective.TrustLevel(cwd) != "trusted" {
+		return none, &exitError{code: exitFailed, err: errors.New("Not inside a trusted directory and --skip-git-repo-check was not specified.")}
+	}
+	attach, err := f.session.attach(cwd, env, overrides)
+	if err != nil {
+		return none, err
+	}
+	attach.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
+	opts := execmode.Options{
+		Attach: attach, Resume: resume, JSON: f.json || f.legacyJSON, LastMessageFile: f.lastMessage,
+		Thread: f.thread(cwd, env, effective, resume != nil, level != "" || len(f.addDirs) > 0),
+	}
+	if resume != nil {
+		switch {
+		case resume.ID != "" || resume.Cwd == "*":
+			resume.Cwd = ""
+		default:
+			resume.Cwd = cwd
+		}
+	}
+	if opts.Input, err = execmode.Message(prompt, f.images); err != nil {
+		return none, err
+	}
+	if f.schema != "" {
+		if opts.Schema, err = execmode.ReadSchema(f.schema); err != nil {
+			return none, err
+		}
+	}
+	return opts, nil
+}
+
+func (f *execFlags) level() (string, error) {
+	switch {
+	case f.bypass:
+		return "danger-full-access", nil
+	case f.sandbox == "" && f.fullAuto:
+		return "workspace-write", nil
+	case f.sandbox == "", slices.Contains([]string{"read-only", "workspace-write", "danger-full-access"}, f.sandbox):
+		return f.sandbox, nil
+	}
+	return "", fmt.Errorf("--sandbox %s: want read-only, workspace-write or danger-full-access", f.sandbox)
+}
+
+// effective reads the config as the control plane will, so that a mistake in it
+// is told before anything starts.
+func (f *execFlags) effective(cwd string, env map[string]string, overrides map[string]any) (*config.Config, error) {
+	home, err := config.ResolveHome(env)
+	if err != nil {
+		return nil, err
+	}
+	return config.Load(config.Options{
+		Home: home, Env: env, Profile: f.session.profile, Overrides: overrides, Cwd: cwd,
+		IgnoreUserConfig: f.session.ignoreUserConfig, Strict: f.session.strict,
+	})
+}
+
+// thread describes the thread. Settings of a resumed thread are its own; only
+// what was asked for here is laid over them.
+func (f *execFlags) thread(cwd string, env map[string]string, cfg *config.Config, resumed, sandboxGiven bool) *heddlev1.StartThreadRequest {
+	policy, granular := cfg.ApprovalPolicy()
+	settings := &heddlev1.ThreadSettings{ApprovalPolicy: policy}
+	if granular != nil {
+		settings.ApprovalPolicy = "" // the session's config says it in full
+	}
+	if !resumed || f.cd != "" {
+		settings.Cwd = cwd
+	}
+	if resumed {
+		settings.Model = f.model
+		if sandboxGiven {
+			settings.Sandbox = cfg.SandboxPolicy()
+		}
+	}
+	originator := env["CODEX_INTERNAL_ORIGINATOR_OVERRIDE"]
+	if originator == "" {
+		originator = "heddle_exec"
+	}
+	return &heddlev1.StartThreadRequest{
+		Settings: settings, Ephemeral: f.ephemeral, Source: "exec", ThreadSource: f.threadSource,
+		Originator: originator, Version: buildVersion(),
+	}
+}
+
+func workFolder(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("working folder: %w", err)
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return "", fmt.Errorf("working folder: %w", err)
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("working folder %s is not a folder", abs)
+	}
+	return abs, nil
+}
+
+func absolute(paths []string) ([]any, error) {
+	var out []any
+	for _, p := range paths {
+		abs, err := filepath.Abs(p)
+		if err != nil {
+			return nil, fmt.Errorf("--add-dir %s: %w", p, err)
+		}
+		out = append(out, abs)
+	}
+	return out, nil
+}
+
+func listOf(v any) []any {
+	list, _ := v.([]any)
+	return list
+}
