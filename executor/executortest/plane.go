@@ -229,6 +229,15 @@ func (s *Session) Forget(action string) {
 	delete(s.results, action)
 }
 
+// ForgetOutput drops the kept output of an action.
+func (s *Session) ForgetOutput(action string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, stream := range []int32{1, 2} {
+		delete(s.output, outputKey(action, stream))
+	}
+}
+
 // Started waits for an action's start.
 func (s *Session) Started(ctx context.Context, action string) (pid int64, err error) {
 	err = s.wait(ctx, "start of "+action, func() bool { p, ok := s.started[action]; pid = p; return ok })
