@@ -46,6 +46,8 @@ type entry struct {
 	threads    map[string]struct{}
 	// back is closed when a lost session came back; nil while it is attached.
 	back chan struct{}
+	// noted is the process that the store knows of.
+	noted Peer
 }
 
 // Attachment is one Attach stream of a session.
@@ -288,4 +290,20 @@ func (r *Registry) AwaitBack(ctx context.Context, id string, peer Peer) bool {
 		case <-poll.C:
 		}
 	}
+}
+
+// PeerKey is the key under which a session's process is kept in the store.
+func PeerKey(sessionID string) string { return "session/" + sessionID }
+
+// NotePeer keeps the session's process through set, once per session.
+func (r *Registry) NotePeer(s *Session, set func(key string, value []byte) error) error {
+	r.mu.Lock()
+	e := r.sessions[s.ID]
+	if e == nil || e.noted == s.Peer {
+		r.mu.Unlock()
+		return nil
+	}
+	e.noted = s.Peer
+	r.mu.Unlock()
+	return set(PeerKey(s.ID), []byte(s.Peer.String()))
 }

@@ -1,0 +1,303 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/eventlog"
+	"github.com/heddle-dev/heddle/controlplane/store"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// Config configures an Agent.
+type Config struct {
+	Log        *eventlog.Log
+	Streams    Streams
+	Dispatcher Dispatcher
+	Broker     *approval.Broker
+	Resolver   Resolver
+	Rules      Rules
+	// Marks remembers which rules came without an escalation.
+	Marks Marks
+	// Clock is time.Now when nil.
+	Clock  func() time.Time
+	Logger *slog.Logger
+	// Held reports whether a session holds a thread; nil means always.
+	Held func(threadID string) bool
+	// MaxTurns bounds the turns that run at a time; 0 means 512.
+	MaxTurns int
+	// Version is written into user agents.
+	Version string
+}
+
+// Agent runs the turns of one control plane.
+type Agent struct {
+	cfg   Config
+	store store.Reader
+	// ctx ends with Close; work on processes that outlive a turn hangs on it.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	live     map[string]*live
+	active   int
+	stopping bool
+}
+
+// New returns an Agent without any turn.
+func New(cfg Config) *Agent {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MaxTurns == 0 {
+		cfg.MaxTurns = 512
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	return &Agent{cfg: cfg, store: cfg.Log.Store(), ctx: ctx, stop: stop, live: map[string]*live{}}
+}
+
+// TurnRequest asks for a turn.
+type TurnRequest struct {
+	ThreadID string
+	Input    *heddlev1.UserMessage
+	// Settings are overrides for this and later turns; may be nil.
+	Settings     *heddlev1.ThreadSettings
+	OutputSchema *structpb.Struct
+	SessionID    string
+	OnDisconnect heddlev1.OnDisconnect
+}
+
+// TurnAnswer is what became of a TurnRequest.
+type TurnAnswer struct {
+	Turn    *heddlev1.Turn
+	Steered bool
+	// Changed are the settings after the overrides, when they changed something.
+	Changed *heddlev1.ThreadSettings
+}
+
+// StartTurn accepts a turn durably and lets it run. While a turn runs, the
+// input steers that one.
+func (a *Agent) StartTurn(ctx context.Context, r TurnRequest) (*TurnAnswer, error) {
+	lt, err := a.thread(ctx, r.ThreadID)
+	if err != nil {
+		return nil, err
+	}
+	if err := lt.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer lt.release()
+	for {
+		t := lt.current()
+		if t == nil {
+			return a.begin(ctx, lt, r)
+		}
+		ans, err := lt.steerInstead(ctx, t, r)
+		if !errdefs.Is(err, errdefs.NoActiveTurn) {
+			return ans, err
+		}
+		// It is ending; the new turn follows it.
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// begin accepts a new turn on a thread without one. lt is acquired.
+func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer, error) {
+	if err := a.reserve(); err != nil {
+		return nil, err
+	}
+	started := false
+	defer func() {
+		if !started {
+			a.unreserve()
+		}
+	}()
+	changed, events := lt.overlay(r.Settings)
+	id := newID()
+	row := &heddlev1.Turn{
+		Id: id, RootTurnId: id, ThreadId: lt.id, Status: heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS,
+		AcceptedAtMs: a.now(), SessionId: r.SessionID, OnDisconnect: r.OnDisconnect, OutputSchema: r.OutputSchema, Kind: kindRegular,
+	}
+	if row.OnDisconnect == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
+		row.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
+	}
+	if err := lt.append(append(events, turnAccepted(row, r.Input))...).Wait(ctx); err != nil {
+		return nil, err
+	}
+	if changed != nil {
+		lt.setSettings(changed)
+	}
+	t := newTurn(lt, row)
+	t.first = r.Input
+	lt.setTurn(t)
+	started = true
+	a.wg.Go(t.run)
+	return &TurnAnswer{Turn: proto.CloneOf(row), Changed: changed}, nil
+}
+
+// Steer adds input to the running turn, durably.
+func (a *Agent) Steer(ctx context.Context, threadID, expected string, in *heddlev1.UserMessage) (string, error) {
+	lt, err := a.thread(ctx, threadID)
+	if err != nil {
+		return "", err
+	}
+	t := lt.current()
+	if t == nil {
+		return "", noActiveTurn("steer")
+	}
+	if err := t.mustBe(expected); err != nil {
+		return "", err
+	}
+	if len(in.GetParts()) == 0 {
+		return "", errdefs.New(errdefs.InvalidArgument, "input must not be empty")
+	}
+	return t.id(), t.steer(ctx, in, nil)
+}
+
+// Interrupt asks for the end of the running turn and returns at once. An empty
+// turnID means whatever runs.
+func (a *Agent) Interrupt(ctx context.Context, threadID, turnID string) error {
+	lt, err := a.thread(ctx, threadID)
+	if err != nil {
+		return err
+	}
+	t := lt.current()
+	if t == nil {
+		return noActiveTurn("interrupt")
+	}
+	if turnID != "" {
+		if err := t.mustBe(turnID); err != nil {
+			return err
+		}
+	}
+	t.interrupt(causeClient)
+	return nil
+}
+
+// SessionGone interrupts the turns that are tied to a session which has ended.
+func (a *Agent) SessionGone(sessionID string) {
+	for _, lt := range a.threads() {
+		t := lt.current()
+		if t == nil {
+			continue
+		}
+		row := t.snapshot()
+		if row.GetSessionId() == sessionID && row.GetOnDisconnect() != heddlev1.OnDisconnect_ON_DISCONNECT_CONTINUE {
+			t.interrupt(causeSessionLost)
+		}
+	}
+}
+
+// AwaitEnd waits until the thread has no turn that is being ended, at most
+// until ctx ends. It returns the turn that runs, if any.
+func (a *Agent) AwaitEnd(ctx context.Context, threadID string) *heddlev1.Turn {
+	lt := a.peek(threadID)
+	if lt == nil {
+		return nil
+	}
+	t := lt.current()
+	if t == nil {
+		return nil
+	}
+	if t.ending() {
+		select {
+		case <-t.done:
+			return nil
+		case <-ctx.Done():
+		}
+	}
+	return proto.CloneOf(t.snapshot())
+}
+
+// Busy is the number of turns and processes that are open.
+func (a *Agent) Busy() int {
+	n := 0
+	for _, lt := range a.threads() {
+		n += lt.open()
+	}
+	return n
+}
+
+// ActiveTurns is the number of turns that run.
+func (a *Agent) ActiveTurns() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.active
+}
+
+// Close suspends every turn where it stands, for the orderly stop of a control
+// plane; what is open stays open in the store and is picked up by Recover.
+func (a *Agent) Close(ctx context.Context) error {
+	a.mu.Lock()
+	a.stopping = true
+	a.mu.Unlock()
+	a.stop(ErrSuspended)
+	for _, lt := range a.threads() {
+		if t := lt.current(); t != nil {
+			t.cancel(ErrSuspended)
+		}
+	}
+	done := make(chan struct{})
+	go func() { a.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *Agent) reserve() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopping {
+		return errdefs.New(errdefs.Busy, "the control plane is stopping")
+	}
+	if a.active >= a.cfg.MaxTurns {
+		return errdefs.New(errdefs.Overloaded, "%d turns run already, which is the limit", a.cfg.MaxTurns)
+	}
+	a.active++
+	return nil
+}
+
+func (a *Agent) unreserve() {
+	a.mu.Lock()
+	a.active--
+	a.mu.Unlock()
+}
+
+func (a *Agent) now() int64 { return a.cfg.Clock().UnixMilli() }
+
+func (a *Agent) threads() []*live {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := make([]*live, 0, len(a.live))
+	for _, lt := range a.live {
+		list = append(list, lt)
+	}
+	return list
+}
+
+func (a *Agent) peek(id string) *live {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.live[id]
+}
+
+func noActiveTurn(verb string) error {
+	return errdefs.New(errdefs.NoActiveTurn, "no active turn to %s", verb)
+}

@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// turnEnded is called after a turn's end is durable.
+func (a *Agent) turnEnded(lt *live) {
+	if a.cfg.Held != nil && !a.cfg.Held(lt.id) {
+		a.wg.Go(func() { a.Unheld(lt.id) })
+	}
+}
+
+// Unheld says that no session holds the thread any more: an idle thread's
+// background terminals end and it is forgotten.
+func (a *Agent) Unheld(threadID string) {
+	lt := a.peek(threadID)
+	if lt == nil {
+		return
+	}
+	if err := lt.acquire(a.ctx); err != nil {
+		return
+	}
+	defer lt.release()
+	if lt.current() != nil || (a.cfg.Held != nil && a.cfg.Held(threadID)) {
+		return
+	}
+	lt.endProcesses(func(*process) bool { return true })
+	if err := a.cfg.Dispatcher.ReleaseThread(a.ctx, threadID); err != nil {
+		a.cfg.Logger.Warn("release the thread's lease", "thread", threadID, "error", err)
+	}
+	a.forget(lt)
+}
+
+// EndThread interrupts the running turn, ends every process and forgets the
+// thread, for archive and delete. No turn can begin until done has returned.
+func (a *Agent) EndThread(ctx context.Context, threadID string, done func() error) error {
+	lt := a.peek(threadID)
+	if lt == nil {
+		return done()
+	}
+	if err := lt.acquire(ctx); err != nil {
+		return err
+	}
+	defer lt.release()
+	if t := lt.current(); t != nil {
+		t.interrupt(causeThreadClosed)
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	lt.endProcesses(func(*process) bool { return true })
+	if err := a.cfg.Dispatcher.ReleaseThread(ctx, threadID); err != nil {
+		a.cfg.Logger.Warn("release the thread's lease", "thread", threadID, "error", err)
+	}
+	if err := done(); err != nil {
+		return err
+	}
+	a.forget(lt)
+	return nil
+}
+
+// Terminals lists the processes that run in a thread.
+func (a *Agent) Terminals(threadID string) []*heddlev1.BackgroundTerminal {
+	lt := a.peek(threadID)
+	if lt == nil {
+		return nil
+	}
+	var list []*heddlev1.BackgroundTerminal
+	for _, p := range lt.processes((*process).isRunning) {
+		list = append(list, p.terminal())
+	}
+	slices.SortFunc(list, func(x, y *heddlev1.BackgroundTerminal) int { return int(x.GetStartedAtMs() - y.GetStartedAtMs()) })
+	return list
+}
+
+func (p *process) terminal() *heddlev1.BackgroundTerminal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := &heddlev1.BackgroundTerminal{
+		ItemId: p.item.GetId(), ProcessId: strconv.FormatInt(p.id, 10), Command: p.command,
+		Cwd: p.item.GetCommandExecution().GetCwd(), TurnId: p.turnID, StartedAtMs: p.item.GetStartedAtMs(),
+	}
+	if p.handle != nil {
+		b.OsPid = p.handle.PID()
+	}
+	return b
+}
+
+// Terminate ends one process of a thread, or all with an empty id, and returns
+// how many it ended.
+func (a *Agent) Terminate(threadID, processID string) int {
+	lt := a.peek(threadID)
+	if lt == nil {
+		return 0
+	}
+	return lt.endProcesses(func(p *process) bool {
+		return processID == "" || strconv.FormatInt(p.id, 10) == processID
+	})
+}

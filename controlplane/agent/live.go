@@ -1,0 +1,281 @@
+package agent
+
+import (
+	"context"
+	"sync"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
+	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/eventlog"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// live is a thread that this control plane works on.
+type live struct {
+	agent *Agent
+	id    string
+	// load reads the thread once; loadErr says why it could not be.
+	load    sync.Once
+	loadErr error
+	// gate serialises what begins a turn or ends the thread's work.
+	gate   chan struct{}
+	memory approval.Memory
+
+	mu         sync.Mutex
+	epoch      uint64
+	principal  string
+	originator string
+	settings   *heddlev1.ThreadSettings
+	usage      *heddlev1.ThreadTokenUsage
+	turn       *turn
+	procs      map[int64]*process
+	inspection *executorv1.Inspection
+	inspected  string
+	report     *heddlev1.SandboxReport
+	// told is what the model was last told about its surroundings.
+	told *prompt.Context
+	// warned are the warnings this thread has shown.
+	warned map[string]bool
+}
+
+func newLive(a *Agent, id string) *live {
+	return &live{agent: a, id: id, gate: make(chan struct{}, 1), procs: map[int64]*process{}, warned: map[string]bool{}}
+}
+
+// thread returns the live thread, reading and claiming it on first use.
+func (a *Agent) thread(ctx context.Context, id string) (*live, error) {
+	a.mu.Lock()
+	lt := a.live[id]
+	if lt == nil {
+		lt = newLive(a, id)
+		a.live[id] = lt
+	}
+	a.mu.Unlock()
+	lt.load.Do(func() { lt.loadErr = lt.read(context.WithoutCancel(ctx)) })
+	if lt.loadErr != nil {
+		a.forget(lt)
+		return nil, lt.loadErr
+	}
+	return lt, nil
+}
+
+// Adopt takes a thread that was just created under an epoch, with what is known
+// of its workspace (nil for nothing).
+func (a *Agent) Adopt(row *heddlev1.Thread, epoch uint64, found *executorv1.Inspection) {
+	lt := newLive(a, row.GetId())
+	lt.load.Do(func() {})
+	lt.fill(row, epoch)
+	if found != nil {
+		lt.inspection, lt.inspected = found, row.GetSettings().GetCwd()
+	}
+	a.mu.Lock()
+	a.live[row.GetId()] = lt
+	a.mu.Unlock()
+}
+
+// Knows reports whether the agent holds the thread.
+func (a *Agent) Knows(threadID string) bool { return a.peek(threadID) != nil }
+
+func (a *Agent) forget(lt *live) {
+	a.mu.Lock()
+	if a.live[lt.id] == lt {
+		delete(a.live, lt.id)
+	}
+	a.mu.Unlock()
+}
+
+func (lt *live) read(ctx context.Context) error {
+	row, err := lt.agent.store.Thread(ctx, lt.id)
+	if err != nil {
+		return err
+	}
+	if row.GetArchived() {
+		return errdefs.New(errdefs.ThreadArchived, "thread %s is archived", lt.id).With("thread", lt.id)
+	}
+	epoch, err := lt.agent.cfg.Log.Claim(ctx, lt.id)
+	if err != nil {
+		return err
+	}
+	lt.fill(row, epoch)
+	return nil
+}
+
+func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	lt.epoch = epoch
+	lt.principal = row.GetPrincipal()
+	lt.originator = row.GetOriginator()
+	lt.settings = proto.CloneOf(row.GetSettings())
+	lt.usage = proto.CloneOf(row.GetTokenUsage())
+	lt.report = proto.CloneOf(row.GetSandboxReport())
+	if lt.settings == nil {
+		lt.settings = &heddlev1.ThreadSettings{}
+	}
+	if lt.usage == nil {
+		lt.usage = &heddlev1.ThreadTokenUsage{}
+	}
+}
+
+func (lt *live) acquire(ctx context.Context) error {
+	select {
+	case lt.gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (lt *live) release() { <-lt.gate }
+
+// append puts events into the thread's log under the held epoch.
+func (lt *live) append(events ...*heddlev1.Event) *eventlog.Pending {
+	lt.mu.Lock()
+	epoch := lt.epoch
+	lt.mu.Unlock()
+	return lt.agent.cfg.Log.Append(lt.id, epoch, events...)
+}
+
+func (lt *live) current() *turn {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	return lt.turn
+}
+
+func (lt *live) setTurn(t *turn) {
+	lt.mu.Lock()
+	lt.turn = t
+	lt.mu.Unlock()
+}
+
+// open counts the running turn and the running processes.
+func (lt *live) open() int {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	n := 0
+	if lt.turn != nil {
+		n++
+	}
+	for _, p := range lt.procs {
+		if !p.ended() {
+			n++
+		}
+	}
+	return n
+}
+
+// current settings; the result must not be changed.
+func (lt *live) currentSettings() *heddlev1.ThreadSettings {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	return lt.settings
+}
+
+func (lt *live) setSettings(s *heddlev1.ThreadSettings) {
+	lt.mu.Lock()
+	lt.settings = s
+	lt.mu.Unlock()
+}
+
+// overlay lays a patch over the settings. It returns nil when nothing changes,
+// else the new settings and the event that records them.
+func (lt *live) overlay(patch *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, []*heddlev1.Event) {
+	before := lt.currentSettings()
+	after := MergeSettings(before, patch)
+	if proto.Equal(before, after) {
+		return nil, nil
+	}
+	return after, []*heddlev1.Event{settingsChanged(after)}
+}
+
+// steerInstead gives a turn request to the turn that already runs.
+func (lt *live) steerInstead(ctx context.Context, t *turn, r TurnRequest) (*TurnAnswer, error) {
+	changed, events := lt.overlay(r.Settings)
+	if len(r.Input.GetParts()) == 0 && len(events) == 0 {
+		if t.ending() {
+			return nil, noActiveTurn("steer")
+		}
+		return &TurnAnswer{Turn: proto.CloneOf(t.snapshot()), Steered: true}, nil
+	}
+	if err := t.steer(ctx, r.Input, events); err != nil {
+		return nil, err
+	}
+	if changed != nil {
+		lt.setSettings(changed)
+	}
+	return &TurnAnswer{Turn: proto.CloneOf(t.snapshot()), Steered: true, Changed: changed}, nil
+}
+
+// UpdateSettings lays a patch over a thread's settings, durably.
+func (a *Agent) UpdateSettings(ctx context.Context, threadID string, patch *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
+	lt, err := a.thread(ctx, threadID)
+	if err != nil {
+		return nil, err
+	}
+	if err := lt.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer lt.release()
+	changed, events := lt.overlay(patch)
+	if changed == nil {
+		return proto.CloneOf(lt.currentSettings()), nil
+	}
+	if err := lt.append(events...).Wait(ctx); err != nil {
+		return nil, err
+	}
+	lt.setSettings(changed)
+	return proto.CloneOf(changed), nil
+}
+
+// Record appends events of the thread itself (name, archive state) durably.
+func (a *Agent) Record(ctx context.Context, threadID string, events ...*heddlev1.Event) error {
+	lt, err := a.thread(ctx, threadID)
+	if err != nil {
+		return err
+	}
+	return lt.append(events...).Wait(ctx)
+}
+
+// MergeSettings returns base with the non-empty fields of patch laid over it.
+func MergeSettings(base, patch *heddlev1.ThreadSettings) *heddlev1.ThreadSettings {
+	merged := &heddlev1.ThreadSettings{}
+	if base != nil {
+		merged = proto.CloneOf(base)
+	}
+	if patch == nil {
+		return merged
+	}
+	// Message fields are replaced, not merged: a policy is one value.
+	if patch.GetSandbox() != nil {
+		merged.Sandbox = nil
+	}
+	if patch.GetGranularApproval() != nil {
+		merged.GranularApproval = nil
+	}
+	if patch.GetConfig() != nil {
+		merged.Config = nil
+	}
+	if patch.GetCollaborationMode() != nil {
+		merged.CollaborationMode = nil
+	}
+	if patch.GetDynamicTools() != nil {
+		merged.DynamicTools = nil
+	}
+	proto.Merge(merged, patch)
+	return merged
+}
+
+// newID is a time-ordered id for everything that has none of its own.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// note appends events of a process that nobody waits for.
+func (lt *live) note(events ...*heddlev1.Event) {
+	if err := lt.append(events...).Err(); err != nil {
+		lt.agent.cfg.Logger.Error("record events", "thread", lt.id, "error", err)
+	}
+}

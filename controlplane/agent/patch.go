@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/heddle-dev/heddle/controlplane/agent/tool"
+	"github.com/heddle-dev/heddle/controlplane/approval"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
+)
+
+const verificationFailed = "apply_patch verification failed: "
+
+// patching is one apply_patch call: a plan action, perhaps a question, and a
+// commit action.
+type patching struct {
+	t      *turn
+	req    *heddlev1.ToolCall
+	patch  string
+	cwd    string
+	policy *heddlev1.SandboxPolicy
+	space  string
+	// planned is the intent of the plan action.
+	planned *heddlev1.ActionIntent
+	plan    *executorv1.PatchPlan
+	// commit is the intent of the write.
+	commit *heddlev1.ActionIntent
+	item   *heddlev1.Item
+}
+
+// patchCall plans a patch within the step's commit. Patches run alone, in call
+// order, since one may depend on the other.
+func (t *turn) patchCall(c *heddlev1.ToolCall, patch, workdir string) *call {
+	settings := t.settings()
+	p := &patching{t: t, req: c, patch: patch, cwd: join(settings.GetCwd(), workdir), policy: proto.CloneOf(settings.GetSandbox()), space: settings.GetCwd()}
+	p.planned = &heddlev1.ActionIntent{ActionId: newID(), CallId: c.GetCallId(), Kind: "patch_plan", Attempt: 1}
+	return &call{req: c, alone: true, events: []*heddlev1.Event{actionsIntended(t.id(), p.planned)}, do: p.run}
+}
+
+func (p *patching) run(ctx context.Context) result {
+	began := time.Now()
+	refused := p.makePlan(ctx)
+	if suspended(ctx) {
+		return result{}
+	}
+	p.t.record(actionsResolved(p.t.id(), p.planned.GetActionId()))
+	if refused != nil {
+		return *refused
+	}
+	if refused := p.permit(ctx); refused != nil {
+		return *refused
+	}
+	return p.write(ctx, began)
+}
+
+// makePlan asks the executor what the patch would do. A result is what the model
+// is told instead.
+func (p *patching) makePlan(ctx context.Context) *result {
+	res, err := p.t.lt.act(ctx, &executorv1.Action{
+		ActionId: p.planned.GetActionId(), Policy: p.policy, Workspace: p.space,
+		Kind: &executorv1.Action_PlanPatch{PlanPatch: &executorv1.PlanPatch{Patch: p.patch, Cwd: p.cwd}},
+	})
+	if ctx.Err() != nil {
+		return &result{}
+	}
+	if why := failure(res, err); why != nil {
+		r := text("apply_patch failed: " + why.GetMessage())
+		return &r
+	}
+	p.plan = res.GetPatchPlan()
+	if why := p.plan.GetRejected(); why != "" {
+		r := text(verificationFailed + strings.TrimPrefix(why, verificationFailed))
+		return &r
+	}
+	if !bytes.Equal(p.plan.GetPlanHash(), p.hash()) {
+		r := text("apply_patch failed: the executor planned another patch than it was given")
+		return &r
+	}
+	return nil
+}
+
+// hash binds approval and write to exactly this plan.
+func (p *patching) hash() []byte {
+	return actionhash.Patch(p.patch, p.cwd, p.plan.GetBaseHashes(), p.policy, p.space)
+}
+
+// permit decides whether the plan may be written and starts its item. A result
+// means that it may not.
+func (p *patching) permit(ctx context.Context) *result {
+	t := p.t
+	settings := t.settings()
+	paths := touched(p.plan.GetChanges())
+	verdict := approval.DecidePatch(approval.PatchFacts{
+		Policy: settings.GetApprovalPolicy(), Granular: settings.GetGranularApproval(), Level: p.policy.GetLevel(),
+		Outside: len(p.plan.GetOutsideRoots()) > 0, Remembered: t.lt.memory.FilesAllowed(paths),
+	})
+	if verdict.Outcome == approval.Refuse {
+		r := text(verdict.Refusal)
+		return &r
+	}
+	p.item = &heddlev1.Item{
+		Id: t.itemID(p.req.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
+		Content: &heddlev1.Item_FileChange{FileChange: &heddlev1.FileChange{Changes: p.plan.GetChanges()}},
+	}
+	p.commit = &heddlev1.ActionIntent{ActionId: newID(), ItemId: p.item.GetId(), CallId: p.req.GetCallId(), Kind: "patch_commit", ActionHash: p.plan.GetPlanHash(), Attempt: 1}
+	if verdict.Outcome != approval.Ask {
+		if err := t.commit(itemStarted(p.item), actionsIntended(t.id(), p.commit)); err != nil {
+			r := text("apply_patch failed: " + err.Error())
+			return &r
+		}
+		return nil
+	}
+	a, err := t.newApproval(p.item, "", risk(p.plan), p.plan.GetPlanHash())
+	if err != nil {
+		r := text("apply_patch failed: approval request failed")
+		return &r
+	}
+	a.Subject = &heddlev1.Approval_FileChange{FileChange: &heddlev1.FileChangeApproval{Changes: p.plan.GetChanges()}}
+	asked := t.open(a, p.commit)
+	if err := t.commit(itemStarted(p.item), approvalRequested(a)); err != nil {
+		asked.Suspend()
+		r := text("apply_patch failed: " + err.Error())
+		return &r
+	}
+	return p.await(ctx, asked, paths)
+}
+
+func (p *patching) await(ctx context.Context, asked *approval.Pending, paths []string) *result {
+	a, _, ok := p.t.awaitDecision(ctx, asked)
+	if !ok {
+		if !suspended(ctx) {
+			p.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "cancelled", Message: "the turn was interrupted before an answer"})
+		}
+		return &result{}
+	}
+	switch a.GetDecision() {
+	case heddlev1.Decision_DECISION_ACCEPT, heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT:
+		return nil
+	case heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION:
+		p.t.lt.memory.AllowFiles(paths)
+		return nil
+	case heddlev1.Decision_DECISION_DECLINE, heddlev1.Decision_DECISION_CANCEL:
+		p.close(heddlev1.ItemStatus_ITEM_STATUS_DECLINED, nil)
+		r := text("patch rejected by user")
+		r.cancel = a.GetDecision() == heddlev1.Decision_DECISION_CANCEL
+		return &r
+	}
+	p.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: "approval request failed"})
+	r := text("apply_patch failed: approval request failed")
+	return &r
+}
+
+// write commits the planned patch; a base that changed since is refused by the
+// executor.
+func (p *patching) write(ctx context.Context, began time.Time) result {
+	t := p.t
+	res, err := t.lt.act(ctx, p.commitAction())
+	if suspended(ctx) && err != nil {
+		return result{}
+	}
+	if why := failure(res, err); why != nil {
+		p.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, why)
+		return text("apply_patch failed: " + why.GetMessage())
+	}
+	done := res.GetPatchCommitted()
+	if len(done.GetChanges()) > 0 {
+		p.item.GetFileChange().Changes = done.GetChanges()
+	}
+	p.close(heddlev1.ItemStatus_ITEM_STATUS_COMPLETED, nil)
+	t.diff.apply(t.settings().GetCwd(), p.plan.GetBefore(), done.GetAfter(), done.GetChanges())
+	if d := t.diff.text(); d != "" {
+		t.record(diffUpdated(t.id(), d))
+	}
+	summary := done.GetSummary()
+	if summary == "" {
+		summary = p.plan.GetSummary()
+	}
+	return text(tool.FormatPatch(summary, time.Since(began)))
+}
+
+func (p *patching) commitAction() *executorv1.Action {
+	return &executorv1.Action{
+		ActionId: p.commit.GetActionId(), ActionHash: p.plan.GetPlanHash(), Policy: p.policy, Workspace: p.space,
+		Kind: &executorv1.Action_CommitPatch{CommitPatch: &executorv1.CommitPatch{
+			Patch: p.patch, Cwd: p.cwd, PlanHash: p.plan.GetPlanHash(), BaseHashes: p.plan.GetBaseHashes(), GrantedPaths: p.plan.GetOutsideRoots()}},
+	}
+}
+
+func (p *patching) close(status heddlev1.ItemStatus, why *heddlev1.ActionError) {
+	p.item.Status = status
+	p.item.CompletedAtMs = p.t.agent.now()
+	p.item.GetFileChange().Error = why
+	p.t.record(itemCompleted(p.item), actionsResolved(p.t.id(), p.commit.GetActionId()))
+}
+
+// touched are the absolute paths a plan writes.
+func touched(changes []*heddlev1.FileUpdate) []string {
+	var paths []string
+	for _, c := range changes {
+		paths = append(paths, c.GetPath())
+		if c.GetMovePath() != "" {
+			paths = append(paths, c.GetMovePath())
+		}
+	}
+	return paths
+}
+
+func risk(plan *executorv1.PatchPlan) heddlev1.Risk {
+	if len(plan.GetOutsideRoots()) > 0 {
+		return heddlev1.Risk_RISK_MEDIUM
+	}
+	return heddlev1.Risk_RISK_LOW
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/heddle-dev/heddle/controlplane/agent/model"
+	"github.com/heddle-dev/heddle/controlplane/agent/tool"
+	"github.com/heddle-dev/heddle/controlplane/command"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// Streams holds the output of commands.
+type Streams interface {
+	// WriteAt stores bytes of an item's output, whose position in the whole is
+	// offset; repeated ranges are harmless. cut is the number of bytes that the
+	// source left out behind them. It returns what is stored and what is not.
+	WriteAt(threadID, itemID string, offset int64, data []byte, cut int64) (size, dropped int64, err error)
+	// Size is the length of what is stored.
+	Size(threadID, itemID string) (int64, error)
+	// ReadAt returns a range and the total length.
+	ReadAt(threadID, itemID string, offset, length int64) (data []byte, total int64, err error)
+	// Aggregated is a view of at most limit bytes: head, mark, tail.
+	Aggregated(threadID, itemID string, limit int64) ([]byte, error)
+	// Seal says that nothing more will be written.
+	Seal(threadID, itemID string) error
+}
+
+// Spec is one action for a thread's executor. Lease and epoch are the
+// dispatcher's to fill in.
+type Spec struct {
+	ThreadID  string
+	Principal string
+	Action    *executorv1.Action
+	// Output gets the output in order; a chunk counts as taken when it returns.
+	Output func(*executorv1.OutputChunk) error
+}
+
+// Handle is one dispatched action.
+type Handle interface {
+	Started() <-chan struct{}
+	PID() int64
+	// Result waits for the end of the action.
+	Result(ctx context.Context) (*executorv1.ActionResult, error)
+	// Settle says that the result is recorded and may be forgotten.
+	Settle()
+	Stdin(ctx context.Context, data []byte, close bool) error
+	Interrupt(ctx context.Context) error
+	Terminate(ctx context.Context) error
+}
+
+// Dispatcher sends actions to executors.
+type Dispatcher interface {
+	Start(ctx context.Context, s Spec) (Handle, error)
+	// Reattach finds an action again that was started before a restart.
+	Reattach(ctx context.Context, s Spec, fromOffset int64) (Handle, error)
+	// ReleaseThread ends the thread's lease and with it everything it runs.
+	ReleaseThread(ctx context.Context, threadID string) error
+}
+
+// Resolver finds what a turn needs besides the thread itself.
+type Resolver interface {
+	Resolve(ctx context.Context, settings *heddlev1.ThreadSettings, sessionID string) (*Runtime, error)
+}
+
+// Rules are the user's prefix rules.
+type Rules interface {
+	Decide(cmd string) (command.Verdict, *command.Rule)
+	Append(prefix []string) error
+	Allowed() [][]string
+}
+
+// Runtime is everything that settings, config and session come to for a turn.
+type Runtime struct {
+	Client model.Client
+	// Model is what is known about the model, Warning what the user should
+	// know about that.
+	Model    model.Info
+	Warning  string
+	Provider string
+
+	Effort      string
+	Summary     string
+	Verbosity   string
+	ServiceTier string
+
+	// StreamMaxRetries is how often a broken stream is asked for again.
+	StreamMaxRetries int
+	AutoCompactLimit int64
+	Tools            tool.Options
+	// Env is the filtered environment of commands, sorted "K=V".
+	Env []string
+	// ApprovalTimeout is the deadline of a question.
+	ApprovalTimeout time.Duration
+	UserAgent       string
+}

@@ -1,0 +1,346 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/heddle-dev/heddle/controlplane/agent/model"
+	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// Kinds of turns, as in Turn.kind.
+const (
+	kindRegular = "regular"
+	kindCompact = "compact"
+)
+
+// Causes of an interruption, as in Turn.interrupt_cause.
+const (
+	causeClient            = "client"
+	causeSessionLost       = "session_lost"
+	causeApprovalCancelled = "approval_cancelled"
+	causeThreadClosed      = "thread_closed"
+)
+
+// maxSteers bounds the inputs that wait in one turn.
+const maxSteers = 128
+
+// maxSteps bounds the model calls of one turn, so that a model that never
+// stops calling tools ends.
+const maxSteps = 5000
+
+var (
+	// errSteered ends an open model request because new input came.
+	errSteered = errors.New("new input")
+	// ErrSuspended stops a turn without ending it: the control plane stops, and the
+	// next one goes on.
+	ErrSuspended = errors.New("control plane stops")
+)
+
+// interruption is the cause of a turn's context when somebody interrupted it.
+type interruption struct{ cause string }
+
+func (i *interruption) Error() string { return "turn interrupted: " + i.cause }
+
+// turn is one running turn. run owns it; the fields below mu are shared.
+type turn struct {
+	lt    *live
+	agent *Agent
+	rt    *Runtime
+	ctx   context.Context
+	// cancel ends the turn's work: an *interruption or ErrSuspended.
+	cancel context.CancelCauseFunc
+	// done is closed after TurnCompleted is durable.
+	done chan struct{}
+
+	// first is the input that the turn was started with.
+	first   *heddlev1.UserMessage
+	history []*heddlev1.HistoryEntry
+	// seen are the call ids of the turn; a repeated one is not run again.
+	seen    map[string]int
+	diff    turnDiff
+	last    *heddlev1.Item
+	started time.Time
+	// ids are the item ids this turn has used.
+	ids map[string]bool
+	// resume holds what a turn that is continued after a restart has to finish.
+	resume *resumption
+
+	mu     sync.Mutex
+	row    *heddlev1.Turn
+	inputs []*heddlev1.UserMessage
+	// closed means that no input is taken any more.
+	closed bool
+	// dropRequest ends the open model request; nil while there is none.
+	dropRequest context.CancelCauseFunc
+}
+
+func newTurn(lt *live, row *heddlev1.Turn) *turn {
+	t := &turn{lt: lt, agent: lt.agent, row: row, done: make(chan struct{}), seen: map[string]int{}, ids: map[string]bool{}}
+	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(lt.agent.ctx))
+	return t
+}
+
+func (t *turn) id() string { return t.snapshot().GetId() }
+
+// snapshot is the turn's row; it must not be changed.
+func (t *turn) snapshot() *heddlev1.Turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.row
+}
+
+// change replaces the row by a changed copy and returns it.
+func (t *turn) change(f func(*heddlev1.Turn)) *heddlev1.Turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	row := proto.CloneOf(t.row)
+	f(row)
+	t.row = row
+	return row
+}
+
+func (t *turn) settings() *heddlev1.ThreadSettings { return t.lt.currentSettings() }
+
+func (t *turn) mustBe(id string) error {
+	if found := t.id(); found != id {
+		return errdefs.New(errdefs.TurnMismatch, "expected active turn id %s but found %s", id, found).With("expected", id).With("found", found)
+	}
+	return nil
+}
+
+// ending reports whether the turn takes no more input.
+func (t *turn) ending() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed || t.ctx.Err() != nil
+}
+
+func (t *turn) interrupt(cause string) { t.cancel(&interruption{cause: cause}) }
+
+// steer accepts input durably, together with the events that belong to it. An
+// open model request is dropped; it is asked again with the input.
+func (t *turn) steer(ctx context.Context, in *heddlev1.UserMessage, with []*heddlev1.Event) error {
+	t.mu.Lock()
+	if t.closed || t.ctx.Err() != nil {
+		t.mu.Unlock()
+		return noActiveTurn("steer")
+	}
+	if k := t.row.GetKind(); k != "" && k != kindRegular {
+		t.mu.Unlock()
+		return errdefs.New(errdefs.TurnNotSteerable, "cannot steer a %s turn", k).With("kind", k)
+	}
+	if len(t.inputs) >= maxSteers {
+		t.mu.Unlock()
+		return errdefs.New(errdefs.Overloaded, "%d inputs wait in this turn already", maxSteers)
+	}
+	if len(in.GetParts()) > 0 {
+		with = append(with, steerAccepted(t.row.GetId(), newID(), in))
+		t.inputs = append(t.inputs, in)
+		if t.dropRequest != nil {
+			t.dropRequest(errSteered)
+		}
+	}
+	p := t.lt.append(with...)
+	t.mu.Unlock()
+	return p.Wait(ctx)
+}
+
+// takeInputs takes the inputs that wait. With closing set, and none waiting, it
+// closes the turn for further ones.
+func (t *turn) takeInputs(closing bool) (inputs []*heddlev1.UserMessage, closed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	inputs, t.inputs = t.inputs, nil
+	if closing && len(inputs) == 0 {
+		t.closed = true
+	}
+	return inputs, t.closed
+}
+
+// close refuses further input and returns what still waits.
+func (t *turn) close() []*heddlev1.UserMessage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	inputs := t.inputs
+	t.inputs = nil
+	return inputs
+}
+
+// run is the turn's goroutine.
+func (t *turn) run() {
+	defer t.agent.unreserve()
+	defer t.cancel(nil)
+	err := t.work()
+	if errors.Is(err, ErrSuspended) {
+		return
+	}
+	t.finish(err)
+}
+
+// work runs the turn up to its end; nil means that it completed.
+func (t *turn) work() error {
+	t.started = t.agent.cfg.Clock()
+	row := t.change(func(r *heddlev1.Turn) {
+		r.Attempt++
+		if r.StartedAtMs == 0 {
+			r.StartedAtMs = t.agent.now()
+		}
+	})
+	if t.resume == nil || !t.resume.started {
+		t.record(turnStarted(row))
+	}
+	if err := t.prepare(); err != nil {
+		// The input belongs to the thread even where the turn cannot go on.
+		if t.first != nil {
+			t.takeInput(t.first)
+		}
+		return err
+	}
+	if t.resume != nil {
+		if err := t.continueCalls(); err != nil {
+			return err
+		}
+	}
+	if t.first != nil {
+		if err := t.compactIfNeeded(); err != nil {
+			return err
+		}
+		t.takeInput(t.first)
+		t.first = nil
+	}
+	for range maxSteps {
+		inputs, _ := t.takeInputs(false)
+		for _, in := range inputs {
+			t.takeInput(in)
+		}
+		calls, err := t.modelStep()
+		if errors.Is(err, errSteered) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if len(calls) == 0 {
+			inputs, closed := t.takeInputs(true)
+			if closed {
+				return nil
+			}
+			for _, in := range inputs {
+				t.takeInput(in)
+			}
+			continue
+		}
+		if err := t.runCalls(calls); err != nil {
+			return err
+		}
+	}
+	return errdefs.New(errdefs.Internal, "the turn was stopped after %d model calls", maxSteps)
+}
+
+// record appends events that nobody waits for; the next barrier carries them. A
+// log that takes no more fails the turn.
+func (t *turn) record(events ...*heddlev1.Event) {
+	if err := t.lt.append(events...).Err(); err != nil {
+		t.agent.cfg.Logger.Error("record events", "thread", t.lt.id, "turn", t.id(), "error", err)
+		t.cancel(err)
+	}
+}
+
+// commit appends events and waits until everything so far is durable.
+func (t *turn) commit(events ...*heddlev1.Event) error {
+	return t.lt.append(events...).Wait(context.WithoutCancel(t.ctx))
+}
+
+// remember adds to what the model is shown and returns the event for it.
+func (t *turn) remember(entries ...*heddlev1.HistoryEntry) *heddlev1.Event {
+	t.history = append(t.history, entries...)
+	return historyAppended(t.row.GetId(), entries...)
+}
+
+// prepare reads the history and resolves the settings.
+func (t *turn) prepare() error {
+	history, err := t.agent.store.History(t.ctx, t.lt.id)
+	if err != nil {
+		return err
+	}
+	t.history = history
+	rt, err := t.agent.cfg.Resolver.Resolve(t.ctx, t.settings(), t.row.GetSessionId())
+	if err != nil {
+		return err
+	}
+	t.rt = rt
+	if rt.Warning != "" && t.lt.warnOnce(rt.Warning) {
+		t.record(warningRaised(t.id(), rt.Warning))
+	}
+	return context.Cause(t.ctx)
+}
+
+// takeInput shows an input to client and model.
+func (t *turn) takeInput(in *heddlev1.UserMessage) {
+	events := t.tellSurroundings()
+	if len(in.GetParts()) > 0 {
+		in = t.withImages(in)
+		now := t.agent.now()
+		item := &heddlev1.Item{
+			Id: newID(), TurnId: t.id(), StartedAtMs: now, Status: heddlev1.ItemStatus_ITEM_STATUS_COMPLETED,
+			Content: &heddlev1.Item_UserMessage{UserMessage: withoutImageBytes(in)},
+		}
+		events = append(events, itemStarted(item))
+		item.CompletedAtMs = now
+		events = append(events, itemCompleted(item), t.remember(prompt.UserInput(in)))
+	}
+	if len(events) > 0 {
+		t.record(events...)
+	}
+}
+
+// tellSurroundings tells the model about the workspace and the settings, at the
+// start of a thread and when they changed.
+func (t *turn) tellSurroundings() []*heddlev1.Event {
+	now := t.surroundings()
+	t.lt.mu.Lock()
+	before := t.lt.told
+	t.lt.told = &now
+	t.lt.mu.Unlock()
+	var entries []*heddlev1.HistoryEntry
+	switch {
+	case len(t.history) == 0:
+		entries = prompt.First(now)
+	case before != nil:
+		entries = prompt.Update(*before, now)
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	return []*heddlev1.Event{t.remember(entries...)}
+}
+
+// withoutImageBytes is the message as items show it.
+func withoutImageBytes(in *heddlev1.UserMessage) *heddlev1.UserMessage {
+	shown := proto.CloneOf(in)
+	for _, p := range shown.GetParts() {
+		p.ImageData = nil
+	}
+	return shown
+}
+
+// turnError is the failure as clients see it.
+func turnError(err error) *heddlev1.TurnError {
+	var me *model.Error
+	if errors.As(err, &me) {
+		return me.TurnError()
+	}
+	kind := model.KindOther
+	if errdefs.Is(err, errdefs.NotEnforceable) {
+		kind = "sandboxError"
+	}
+	return &heddlev1.TurnError{Message: err.Error(), Kind: kind}
+}

@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+const (
+	// inspectWait bounds the look at the workspace before a turn's first request.
+	inspectWait = 10 * time.Second
+	// prewarmWait bounds the preparation of a sandbox.
+	prewarmWait = 30 * time.Second
+	// maxInstructions bounds the bytes of instruction files.
+	maxInstructions = 32 << 10
+	defaultShell    = "/bin/bash"
+)
+
+// instructionNames are the names of instruction files; the first that exists in
+// a folder counts.
+var instructionNames = []string{"AGENTS.override.md", "AGENTS.md"}
+
+// Look looks at the workspace of a thread that is about to be created.
+func (a *Agent) Look(ctx context.Context, row *heddlev1.Thread) (*executorv1.Inspection, error) {
+	lt := newLive(a, row.GetId())
+	lt.fill(row, 0)
+	return lt.inspect(ctx)
+}
+
+// Prewarm makes a thread's sandbox ready without waiting for it, and records
+// which sandbox is in force.
+func (a *Agent) Prewarm(ctx context.Context, threadID string) error {
+	lt, err := a.thread(ctx, threadID)
+	if err != nil {
+		return err
+	}
+	a.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(a.ctx, prewarmWait)
+		defer cancel()
+		s := lt.currentSettings()
+		res, err := lt.act(ctx, &executorv1.Action{
+			Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(), Kind: &executorv1.Action_Prepare{Prepare: &executorv1.Prepare{}},
+		})
+		report := res.GetPrepared().GetReport()
+		switch {
+		case err != nil:
+			a.cfg.Logger.Info("prewarm", "thread", threadID, "error", err)
+		case res.GetError() != nil:
+			a.cfg.Logger.Warn("prewarm", "thread", threadID, "code", res.GetError().GetCode(), "error", res.GetError().GetMessage())
+		case report != nil && lt.newReport(report):
+			lt.note(&heddlev1.Event{Payload: &heddlev1.Event_SandboxReported{SandboxReported: &heddlev1.SandboxReported{Report: report}}})
+		}
+	})
+	return nil
+}
+
+// newReport keeps the report and tells whether it differs from the last one.
+func (lt *live) newReport(r *heddlev1.SandboxReport) bool {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	if proto.Equal(lt.report, r) {
+		return false
+	}
+	lt.report = proto.CloneOf(r)
+	return true
+}
+
+func (lt *live) inspect(ctx context.Context) (*executorv1.Inspection, error) {
+	s := lt.currentSettings()
+	lt.mu.Lock()
+	known := lt.inspection
+	if lt.inspected != s.GetCwd() {
+		known = nil
+	}
+	lt.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	res, err := lt.act(ctx, &executorv1.Action{
+		Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(),
+		Kind: &executorv1.Action_Inspect{Inspect: &executorv1.Inspect{Cwd: s.GetCwd(), InstructionNames: instructionNames, MaxBytes: maxInstructions}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if why := res.GetError(); why != nil {
+		return nil, &inspectError{why}
+	}
+	lt.mu.Lock()
+	lt.inspection, lt.inspected = res.GetInspection(), s.GetCwd()
+	lt.mu.Unlock()
+	return res.GetInspection(), nil
+}
+
+type inspectError struct{ why *heddlev1.ActionError }
+
+func (e *inspectError) Error() string { return "look at the workspace: " + e.why.GetMessage() }
+
+// surroundings is what the model should know about the thread now.
+func (t *turn) surroundings() prompt.Context {
+	ctx, cancel := context.WithTimeout(t.ctx, inspectWait)
+	defer cancel()
+	found, err := t.lt.inspect(ctx)
+	if err != nil && t.ctx.Err() == nil && t.lt.warnOnce(err.Error()) {
+		t.record(warningRaised(t.id(), err.Error()))
+	}
+	for _, w := range found.GetWarnings() {
+		if t.lt.warnOnce(w) {
+			t.record(warningRaised(t.id(), w))
+		}
+	}
+	s := t.settings()
+	c := prompt.Context{
+		BaseInstructions: s.GetBaseInstructions(), DeveloperInstructions: s.GetDeveloperInstructions(),
+		Cwd: s.GetCwd(), Shell: filepath.Base(t.lt.shell()), Timezone: found.GetTimezone(), Now: t.agent.cfg.Clock(),
+		Policy: s.GetSandbox(), ApprovalPolicy: s.GetApprovalPolicy(), GranularApproval: s.GetGranularApproval().AsMap(),
+		AllowedPrefixes: t.agent.cfg.Rules.Allowed(),
+	}
+	for _, f := range found.GetInstructions() {
+		c.Instructions = append(c.Instructions, prompt.Instructions{Dir: filepath.Dir(f.GetPath()), Text: f.GetContent()})
+	}
+	return c
+}
+
+// shell is the shell that commands run in.
+func (lt *live) shell() string {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	if s := lt.inspection.GetShell(); s != "" {
+		return s
+	}
+	return defaultShell
+}
+
+// warnOnce reports whether the warning was not shown in this thread before.
+func (lt *live) warnOnce(text string) bool {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	if lt.warned[text] || len(lt.warned) > 256 {
+		return false
+	}
+	lt.warned[text] = true
+	return true
+}
+
+// addUsage counts one model call.
+func (lt *live) addUsage(u *heddlev1.TokenUsage, window int64) *heddlev1.ThreadTokenUsage {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	total := &heddlev1.TokenUsage{}
+	if lt.usage.GetTotal() != nil {
+		total = proto.CloneOf(lt.usage.GetTotal())
+	}
+	total.TotalTokens += u.GetTotalTokens()
+	total.InputTokens += u.GetInputTokens()
+	total.CachedInputTokens += u.GetCachedInputTokens()
+	total.CacheWriteInputTokens += u.GetCacheWriteInputTokens()
+	total.OutputTokens += u.GetOutputTokens()
+	total.ReasoningOutputTokens += u.GetReasoningOutputTokens()
+	lt.usage = &heddlev1.ThreadTokenUsage{Total: total, Last: proto.CloneOf(u), ModelContextWindow: window}
+	return lt.usage
+}
+
+// itemID is the model's id for an item, or one of ours where the thread has an
+// item with that id already.
+func (t *turn) itemID(id string) string {
+	if id == "" {
+		return newID()
+	}
+	t.mu.Lock()
+	used := t.ids[id]
+	t.ids[id] = true
+	t.mu.Unlock()
+	if used {
+		return newID()
+	}
+	if _, err := t.agent.store.Item(t.ctx, t.lt.id, id); !errdefs.Is(err, errdefs.ItemNotFound) {
+		return newID()
+	}
+	return id
+}

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/heddle-dev/heddle/controlplane/agent"
+	"github.com/heddle-dev/heddle/controlplane/agent/model"
+	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/eventlog"
+	"github.com/heddle-dev/heddle/controlplane/session"
+	"github.com/heddle-dev/heddle/controlplane/settings"
+	"github.com/heddle-dev/heddle/controlplane/store"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// SessionKey is the metadata key that carries the session id of a call.
+const SessionKey = "heddle-session"
+
+// Outputs reads and removes the stream files of items.
+type Outputs interface {
+	ReadAt(threadID, itemID string, offset, length int64) (data []byte, total int64, err error)
+	DeleteThread(threadID string) error
+}
+
+// Fleet tells about the executors.
+type Fleet interface {
+	Status() []*heddlev1.ExecutorStatus
+	Waiting() []string
+}
+
+// Config holds the parts that the services call.
+type Config struct {
+	Log      *eventlog.Log
+	Agent    *agent.Agent
+	Broker   *approval.Broker
+	Sessions *session.Registry
+	Settings *settings.Resolver
+	Models   *model.Catalog
+	Outputs  Outputs
+	Fleet    Fleet
+	// Home is the absolute home folder, Version that of this program.
+	Home    string
+	Version string
+	// Stop ends the control plane; called by Shutdown.
+	Stop func()
+	// Clock is time.Now when nil.
+	Clock  func() time.Time
+	Logger *slog.Logger
+}
+
+// Server holds the services of client API.
+type Server struct {
+	cfg   Config
+	store store.Reader
+}
+
+// New returns a Server.
+func New(cfg Config) *Server {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{cfg: cfg, store: cfg.Log.Store()}
+}
+
+// Register puts the services on a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	heddlev1.RegisterThreadServiceServer(r, &threadService{Server: s})
+	heddlev1.RegisterTurnServiceServer(r, &turnService{Server: s})
+	heddlev1.RegisterEventServiceServer(r, &eventService{Server: s})
+	heddlev1.RegisterApprovalServiceServer(r, &approvalService{Server: s})
+	heddlev1.RegisterSessionServiceServer(r, &sessionService{Server: s})
+	heddlev1.RegisterCatalogServiceServer(r, &catalogService{Server: s})
+}
+
+// sessionID is the id that a call carries; empty for none.
+func sessionID(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if v := md.Get(SessionKey); len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// caller returns the session id of a call that acts for a client. An id that is
+// not attached is refused, since its turns would have no owner; no id at all
+// (plain REST) is accepted.
+func (s *Server) caller(ctx context.Context) (string, error) {
+	id := sessionID(ctx)
+	if id == "" {
+		return "", nil
+	}
+	if _, err := s.cfg.Sessions.Get(id); err != nil {
+		return "", err
+	}
+	return id, nil
+}
+
+// thread reads a thread's row and checks that the caller may see it.
+func (s *Server) thread(ctx context.Context, id string) (*heddlev1.Thread, error) {
+	if id == "" {
+		return nil, errdefs.New(errdefs.InvalidArgument, "thread_id is missing")
+	}
+	row, err := s.store.Thread(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if row.GetPrincipal() != session.Local {
+		return nil, store.NotFound(id)
+	}
+	return row, nil
+}

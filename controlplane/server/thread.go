@@ -1,0 +1,349 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/google/uuid"
+
+	"github.com/heddle-dev/heddle/controlplane/agent"
+	"github.com/heddle-dev/heddle/controlplane/session"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+const (
+	// inspectBound is how long the start of a thread waits for a look at the
+	// workspace; a slower one is done before the first turn.
+	inspectBound = 250 * time.Millisecond
+	// loadBound is how long a load waits for a turn that is being ended.
+	loadBound = 2 * time.Second
+	// closeBound is how long the end of a thread's work may take.
+	closeBound = 10 * time.Second
+)
+
+type threadService struct {
+	heddlev1.UnimplementedThreadServiceServer
+	*Server
+}
+
+func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThreadRequest) (*heddlev1.StartThreadResponse, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	set, warnings, err := s.cfg.Settings.Complete(caller, r.GetSettings())
+	if err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
+	}
+	row := &heddlev1.Thread{
+		Id: id.String(), Principal: session.Local, Ephemeral: r.GetEphemeral(), Settings: set, State: heddlev1.ThreadState_THREAD_STATE_IDLE,
+		Source: r.GetSource(), ThreadSource: r.GetThreadSource(), Originator: r.GetOriginator(), Version: r.GetVersion(), ClientFields: r.GetClientFields(),
+	}
+	row, err = s.create(ctx, caller, row)
+	if err != nil {
+		return nil, err
+	}
+	return &heddlev1.StartThreadResponse{Thread: row, Warnings: warnings}, nil
+}
+
+// create makes the thread durable, with what a short look at its workspace
+// finds.
+func (s *threadService) create(ctx context.Context, caller string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
+	now := s.cfg.Clock().UnixMilli()
+	row.CreatedAtMs, row.UpdatedAtMs = now, now
+	bound, cancel := context.WithTimeout(ctx, inspectBound)
+	defer cancel()
+	found, err := s.cfg.Agent.Look(bound, row)
+	if err != nil {
+		s.cfg.Logger.Debug("look at the workspace", "thread", row.GetId(), "error", err)
+	} else {
+		row.Git = found.GetGit()
+		for _, f := range found.GetInstructions() {
+			row.InstructionSources = append(row.InstructionSources, f.GetPath())
+		}
+	}
+	epoch, err := s.cfg.Log.Create(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.store.Thread(ctx, row.GetId())
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Agent.Adopt(stored, epoch, found)
+	if caller != "" {
+		s.cfg.Sessions.Hold(caller, row.GetId())
+	}
+	if err := s.cfg.Agent.Prewarm(ctx, row.GetId()); err != nil {
+		s.cfg.Logger.Warn("prewarm", "thread", row.GetId(), "error", err)
+	}
+	return stored, nil
+}
+
+func (s *threadService) GetThread(ctx context.Context, r *heddlev1.GetThreadRequest) (*heddlev1.GetThreadResponse, error) {
+	row, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	return &heddlev1.GetThreadResponse{Thread: row}, nil
+}
+
+func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRequest) (*heddlev1.LoadThreadResponse, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := r.GetThreadId()
+	row, err := s.thread(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if row.GetArchived() {
+		return nil, errdefs.New(errdefs.ThreadArchived, "thread %s is archived", id).With("thread", id)
+	}
+	if caller != "" {
+		s.cfg.Sessions.Hold(caller, id)
+	}
+	bound, cancel := context.WithTimeout(ctx, loadBound)
+	defer cancel()
+	active := s.cfg.Agent.AwaitEnd(bound, id)
+	if patch := r.GetSettings(); patch != nil {
+		if patch, err = s.cfg.Settings.Patch(caller, patch); err != nil {
+			return nil, err
+		}
+		if _, err = s.cfg.Agent.UpdateSettings(ctx, id, patch); err != nil {
+			return nil, err
+		}
+	}
+	if active == nil {
+		if err := s.cfg.Agent.Prewarm(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	resp := &heddlev1.LoadThreadResponse{ActiveTurn: active}
+	// The row is read after the pending approvals, so that its seq covers them.
+	if resp.PendingApprovals, err = s.store.PendingApprovals(ctx, id); err != nil {
+		return nil, err
+	}
+	if resp.Thread, err = s.thread(ctx, id); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (s *threadService) UnloadThread(ctx context.Context, r *heddlev1.UnloadThreadRequest) (*heddlev1.UnloadThreadResponse, error) {
+	if id := sessionID(ctx); id != "" {
+		s.cfg.Sessions.Release(id, r.GetThreadId())
+	} else if !s.cfg.Sessions.Held(r.GetThreadId()) {
+		s.cfg.Agent.Unheld(r.GetThreadId())
+	}
+	return &heddlev1.UnloadThreadResponse{}, nil
+}
+
+func (s *threadService) ListThreads(ctx context.Context, r *heddlev1.ListThreadsRequest) (*heddlev1.ListThreadsResponse, error) {
+	return s.store.ListThreads(ctx, session.Local, r)
+}
+
+func (s *threadService) ListTurns(ctx context.Context, r *heddlev1.ListTurnsRequest) (*heddlev1.ListTurnsResponse, error) {
+	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
+		return nil, err
+	}
+	return s.store.ListTurns(ctx, r)
+}
+
+func (s *threadService) ListItems(ctx context.Context, r *heddlev1.ListItemsRequest) (*heddlev1.ListItemsResponse, error) {
+	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
+		return nil, err
+	}
+	return s.store.ListItems(ctx, r)
+}
+
+func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRequest) (*heddlev1.ForkThreadResponse, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	patch, err := s.cfg.Settings.Patch(caller, r.GetSettings())
+	if err != nil {
+		return nil, err
+	}
+	last, err := s.lastTurn(ctx, source, r.GetLastTurnId())
+	if err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
+	}
+	row := &heddlev1.Thread{
+		Id: id.String(), Principal: source.GetPrincipal(), Ephemeral: r.GetEphemeral(), State: heddlev1.ThreadState_THREAD_STATE_IDLE,
+		ForkedFromId: source.GetId(), ForkedLastTurnId: last, Preview: source.GetPreview(),
+		Settings: agent.MergeSettings(source.GetSettings(), patch), TokenUsage: proto.CloneOf(source.GetTokenUsage()),
+		Source: or(r.GetSource(), source.GetSource()), ThreadSource: or(r.GetThreadSource(), source.GetThreadSource()),
+		Originator: or(r.GetOriginator(), source.GetOriginator()), Version: or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
+	}
+	row, err = s.create(ctx, caller, row)
+	if err != nil {
+		return nil, err
+	}
+	return &heddlev1.ForkThreadResponse{Thread: row}, nil
+}
+
+// lastTurn is the cut of a fork: the named turn, or the source's last one.
+func (s *threadService) lastTurn(ctx context.Context, source *heddlev1.Thread, named string) (string, error) {
+	if named != "" {
+		t, err := s.store.Turn(ctx, source.GetId(), named)
+		return t.GetId(), err
+	}
+	page, err := s.store.ListTurns(ctx, &heddlev1.ListTurnsRequest{ThreadId: source.GetId(), PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE})
+	if err != nil || len(page.GetTurns()) == 0 {
+		return "", err
+	}
+	return page.GetTurns()[0].GetTurn().GetId(), nil
+}
+
+func (s *threadService) ArchiveThread(ctx context.Context, r *heddlev1.ArchiveThreadRequest) (*heddlev1.ArchiveThreadResponse, error) {
+	row, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	if row.GetArchived() {
+		return nil, errdefs.New(errdefs.ThreadArchived, "thread %s is archived", row.GetId()).With("thread", row.GetId())
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeBound)
+	defer cancel()
+	err = s.cfg.Agent.EndThread(ctx, row.GetId(), func() error {
+		return s.record(ctx, row.GetId(), &heddlev1.Event{Payload: &heddlev1.Event_ThreadArchived{ThreadArchived: &heddlev1.ThreadArchived{}}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &heddlev1.ArchiveThreadResponse{}, nil
+}
+
+func (s *threadService) UnarchiveThread(ctx context.Context, r *heddlev1.UnarchiveThreadRequest) (*heddlev1.UnarchiveThreadResponse, error) {
+	row, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	if !row.GetArchived() {
+		return nil, errdefs.New(errdefs.ThreadNotArchived, "thread %s is not archived", row.GetId()).With("thread", row.GetId())
+	}
+	if err := s.record(ctx, row.GetId(), &heddlev1.Event{Payload: &heddlev1.Event_ThreadUnarchived{ThreadUnarchived: &heddlev1.ThreadUnarchived{}}}); err != nil {
+		return nil, err
+	}
+	if row, err = s.thread(ctx, row.GetId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.UnarchiveThreadResponse{Thread: row}, nil
+}
+
+func (s *threadService) DeleteThread(ctx context.Context, r *heddlev1.DeleteThreadRequest) (*heddlev1.DeleteThreadResponse, error) {
+	row, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	id := row.GetId()
+	if row.GetHasForks() {
+		return nil, errdefs.New(errdefs.ThreadHasForks, "cannot delete thread %s: forked history still references it", id).With("thread", id)
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeBound)
+	defer cancel()
+	if err := s.cfg.Agent.EndThread(ctx, id, func() error { return s.cfg.Log.Delete(ctx, id) }); err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Outputs.DeleteThread(id); err != nil {
+		s.cfg.Logger.Error("delete output of a thread", "thread", id, "error", err)
+	}
+	return &heddlev1.DeleteThreadResponse{}, nil
+}
+
+func (s *threadService) SetThreadName(ctx context.Context, r *heddlev1.SetThreadNameRequest) (*heddlev1.SetThreadNameResponse, error) {
+	name := strings.TrimSpace(r.GetName())
+	if name == "" {
+		return nil, errdefs.New(errdefs.InvalidArgument, "thread name must not be empty")
+	}
+	row, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.record(ctx, row.GetId(), &heddlev1.Event{Payload: &heddlev1.Event_ThreadNamed{ThreadNamed: &heddlev1.ThreadNamed{Name: name}}}); err != nil {
+		return nil, err
+	}
+	if row, err = s.thread(ctx, row.GetId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.SetThreadNameResponse{Thread: row}, nil
+}
+
+func (s *threadService) UpdateSettings(ctx context.Context, r *heddlev1.UpdateSettingsRequest) (*heddlev1.UpdateSettingsResponse, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	row, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	patch, err := s.cfg.Settings.Patch(caller, r.GetSettings())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.cfg.Agent.UpdateSettings(ctx, row.GetId(), patch); err != nil {
+		return nil, err
+	}
+	if row, err = s.thread(ctx, row.GetId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.UpdateSettingsResponse{Thread: row}, nil
+}
+
+func (s *threadService) ListBackgroundTerminals(ctx context.Context, r *heddlev1.ListBackgroundTerminalsRequest) (*heddlev1.ListBackgroundTerminalsResponse, error) {
+	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.ListBackgroundTerminalsResponse{Terminals: s.cfg.Agent.Terminals(r.GetThreadId())}, nil
+}
+
+func (s *threadService) TerminateBackgroundTerminal(ctx context.Context, r *heddlev1.TerminateBackgroundTerminalRequest) (*heddlev1.TerminateBackgroundTerminalResponse, error) {
+	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.TerminateBackgroundTerminalResponse{Terminated: int32(s.cfg.Agent.Terminate(r.GetThreadId(), r.GetProcessId()))}, nil
+}
+
+// record appends an event of the thread itself. A thread that is not at work is
+// claimed only for this.
+func (s *threadService) record(ctx context.Context, id string, ev *heddlev1.Event) error {
+	if s.cfg.Agent.Knows(id) {
+		return s.cfg.Agent.Record(ctx, id, ev)
+	}
+	epoch, err := s.cfg.Log.Claim(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Log.Append(id, epoch, ev).Wait(ctx); err != nil {
+		return errors.Join(errdefs.New(errdefs.StoreUnavailable, "record a change of thread %s", id), err)
+	}
+	return nil
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,276 @@
+// Package settings finds what is in force for a thread: the thread's own
+// settings over the session's overrides over the home's config over built-in
+// values, and the model client and environment that follow from them.
+//
+// A Resolver holds no state of its own beside its parts and is safe for
+// concurrent use. Config files are read anew each time, so that an edit holds
+// for the next turn.
+package settings
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/heddle-dev/heddle/controlplane/agent"
+	"github.com/heddle-dev/heddle/controlplane/agent/model"
+	"github.com/heddle-dev/heddle/controlplane/agent/tool"
+	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/config"
+	"github.com/heddle-dev/heddle/controlplane/session"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// approvalTimeoutKey is the config key of the deadline of approvals, in seconds.
+const approvalTimeoutKey = "approval_timeout_secs"
+
+// Clients opens model clients.
+type Clients interface {
+	// Client returns the client of a provider; getenv looks variables up in the
+	// session's environment, then in the control plane's own.
+	Client(p config.Provider, getenv func(string) string) (model.Client, error)
+}
+
+// Config configures a Resolver.
+type Config struct {
+	Home     config.Home
+	Sessions *session.Registry
+	Models   *model.Catalog
+	Clients  Clients
+	// Env is the control plane's own environment, used where no session brings
+	// one.
+	Env     map[string]string
+	Version string
+}
+
+// Resolver finds effective settings.
+type Resolver struct{ cfg Config }
+
+// New returns a Resolver.
+func New(cfg Config) *Resolver { return &Resolver{cfg: cfg} }
+
+// Load returns the effective config for a session and a thread's own config
+// keys. A session that is not known (any more) counts as none.
+func (r *Resolver) Load(sessionID, cwd string, thread *structpb.Struct) (*config.Config, error) {
+	o := config.Options{Home: r.cfg.Home, Env: r.cfg.Env, Cwd: cwd}
+	if thread != nil {
+		o.Thread = thread.AsMap()
+	}
+	if s := r.session(sessionID); s != nil {
+		o.Env, o.Profile, o.IgnoreUserConfig = s.Env, s.Profile, s.IgnoreUserConfig
+		if s.Overrides != nil {
+			o.Overrides = s.Overrides.AsMap()
+		}
+		if cwd == "" {
+			o.Cwd = s.Cwd
+		}
+	}
+	c, err := config.Load(o)
+	if err != nil {
+		return nil, errdefs.New(errdefs.InvalidConfig, "%w", err)
+	}
+	return c, nil
+}
+
+func (r *Resolver) session(id string) *session.Session {
+	if id == "" {
+		return nil
+	}
+	s, err := r.cfg.Sessions.Get(id)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// Env is the environment of a session, unfiltered.
+func (r *Resolver) Env(sessionID string) map[string]string {
+	if s := r.session(sessionID); s != nil && len(s.Env) > 0 {
+		return s.Env
+	}
+	return r.cfg.Env
+}
+
+// Complete fills the empty fields of a new thread's settings. It returns what
+// the person should be warned of.
+func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, []string, error) {
+	s := agent.MergeSettings(nil, given)
+	if s.Cwd == "" {
+		if sess := r.session(sessionID); sess != nil {
+			s.Cwd = sess.Cwd
+		}
+	}
+	if !strings.HasPrefix(s.GetCwd(), "/") {
+		return nil, nil, errdefs.New(errdefs.InvalidArgument, "cwd %q is not an absolute path", s.GetCwd())
+	}
+	c, err := r.Load(sessionID, s.GetCwd(), s.GetConfig())
+	if err != nil {
+		return nil, nil, err
+	}
+	fill(&s.ModelProvider, c.ModelProvider())
+	fill(&s.Model, c.Model())
+	if p, err := c.Provider(s.GetModelProvider()); err == nil && s.Model == "" && p.WireAPI == "scripted" {
+		s.Model = "scripted"
+	}
+	fill(&s.Model, r.cfg.Models.Default().ID)
+	if s.ApprovalPolicy == "" {
+		policy, granular := c.ApprovalPolicy()
+		s.ApprovalPolicy = policy
+		if granular != nil {
+			g, err := structpb.NewStruct(granular)
+			if err != nil {
+				return nil, nil, errdefs.New(errdefs.InvalidConfig, "approval_policy.granular: %w", err)
+			}
+			s.GranularApproval = g
+		}
+	}
+	if !approval.KnownPolicy(s.ApprovalPolicy) {
+		return nil, nil, errdefs.New(errdefs.InvalidArgument, "approval policy %q is not known", s.ApprovalPolicy)
+	}
+	fill(&s.ApprovalsReviewer, c.ApprovalsReviewer())
+	fill(&s.ReasoningEffort, c.ReasoningEffort())
+	fill(&s.ReasoningSummary, c.ReasoningSummary())
+	fill(&s.Verbosity, c.Verbosity())
+	fill(&s.ServiceTier, c.ServiceTier())
+	fill(&s.DeveloperInstructions, c.DeveloperInstructions())
+	fill(&s.BaseInstructions, c.BaseInstructions())
+	if err := completeSandbox(c, s); err != nil {
+		return nil, nil, err
+	}
+	_, warning := r.cfg.Models.Lookup(s.Model, model.Overrides{})
+	var warnings []string
+	if warning != "" {
+		warnings = append(warnings, warning)
+	}
+	return s, warnings, nil
+}
+
+// Patch completes settings that were given for an existing thread: a sandbox
+// level without details takes those of the config.
+func (r *Resolver) Patch(sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
+	if given == nil {
+		return nil, nil
+	}
+	s := agent.MergeSettings(nil, given)
+	if s.ApprovalPolicy != "" && !approval.KnownPolicy(s.ApprovalPolicy) {
+		return nil, errdefs.New(errdefs.InvalidArgument, "approval policy %q is not known", s.ApprovalPolicy)
+	}
+	if s.Cwd != "" && !strings.HasPrefix(s.Cwd, "/") {
+		return nil, errdefs.New(errdefs.InvalidArgument, "cwd %q is not an absolute path", s.Cwd)
+	}
+	if s.Sandbox == nil {
+		return s, nil
+	}
+	c, err := r.Load(sessionID, s.GetCwd(), s.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	return s, completeSandbox(c, s)
+}
+
+// completeSandbox fills a policy of which only the level was given: its network
+// is unspecified then.
+func completeSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
+	if s.Sandbox == nil || s.Sandbox.Level == heddlev1.SandboxLevel_SANDBOX_LEVEL_UNSPECIFIED {
+		s.Sandbox = c.SandboxPolicy()
+		return nil
+	}
+	if s.Sandbox.Network != heddlev1.NetworkMode_NETWORK_MODE_UNSPECIFIED {
+		return nil
+	}
+	mode := map[heddlev1.SandboxLevel]string{
+		heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY:       "read-only",
+		heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE: "workspace-write",
+		heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS:     "danger-full-access",
+	}[s.Sandbox.Level]
+	if mode == "" {
+		s.Sandbox.Network = heddlev1.NetworkMode_NETWORK_MODE_OFF
+		return nil
+	}
+	p, err := c.SandboxFor(mode)
+	if err != nil {
+		return errdefs.New(errdefs.InvalidConfig, "%w", err)
+	}
+	p.WritableRoots = append(p.WritableRoots, s.Sandbox.WritableRoots...)
+	s.Sandbox = p
+	return nil
+}
+
+// Resolve implements agent.Resolver.
+func (r *Resolver) Resolve(_ context.Context, s *heddlev1.ThreadSettings, sessionID string) (*agent.Runtime, error) {
+	c, err := r.Load(sessionID, s.GetCwd(), s.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.Provider(s.GetModelProvider())
+	if err != nil {
+		return nil, errdefs.New(errdefs.InvalidConfig, "%w", err)
+	}
+	env := r.Env(sessionID)
+	client, err := r.cfg.Clients.Client(p, func(name string) string {
+		if v, ok := env[name]; ok {
+			return v
+		}
+		return r.cfg.Env[name]
+	})
+	if err != nil {
+		return nil, err
+	}
+	info, warning := r.cfg.Models.Lookup(s.GetModel(), model.Overrides{ContextWindow: c.ModelContextWindow(), AutoCompactLimit: c.AutoCompactLimit()})
+	rt := &agent.Runtime{
+		Client: client, Model: info, Warning: warning, Provider: p.ID,
+		ServiceTier:      s.GetServiceTier(),
+		StreamMaxRetries: p.StreamMaxRetries, AutoCompactLimit: info.AutoCompactLimit,
+		Env:       commandEnv(config.FilterEnv(c.EnvPolicy(), env)),
+		UserAgent: "heddle/" + r.cfg.Version,
+		Tools: tool.Options{
+			FreeformPatch: info.FreeformPatch, FunctionPatch: !info.FreeformPatch, UpdatePlan: c.ToolEnabled("update_plan"),
+			ViewImage: slices.Contains(info.Modalities, "image"), WebSearch: c.ToolEnabled("web_search"), RequestUserInput: true,
+			Escalation: s.GetApprovalPolicy() != approval.Never,
+		},
+	}
+	if info.Reasoning {
+		rt.Effort, rt.Summary = s.GetReasoningEffort(), s.GetReasoningSummary()
+	}
+	if info.Verbosity {
+		rt.Verbosity = s.GetVerbosity()
+	}
+	if secs, ok := c.Value(approvalTimeoutKey).(int64); ok && secs > 0 {
+		rt.ApprovalTimeout = time.Duration(secs) * time.Second
+	}
+	return rt, nil
+}
+
+// quiet are variables that keep programs from paging, colouring and asking.
+var quiet = map[string]string{
+	"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GH_PAGER": "cat", "COLORTERM": "", "GIT_TERMINAL_PROMPT": "0",
+}
+
+// commandEnv lays the quiet variables over a filtered environment.
+func commandEnv(env []string) []string {
+	m := map[string]string{}
+	for _, kv := range env {
+		k, v, _ := strings.Cut(kv, "=")
+		m[k] = v
+	}
+	maps.Copy(m, quiet)
+	if m["LANG"] == "" && m["LC_ALL"] == "" {
+		m["LANG"] = "C.UTF-8"
+	}
+	out := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+"="+m[k])
+	}
+	return out
+}
+
+func fill(field *string, value string) {
+	if *field == "" {
+		*field = value
+	}
+}
