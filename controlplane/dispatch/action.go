@@ -47,6 +47,9 @@ type action struct {
 	pid        int64
 	reason     string    // why it waits
 	waitUntil  time.Time // end of the wait for an executor; zero means none
+	// sentOn and sentPos are where the action message was last put.
+	sentOn  *session
+	sentPos int64
 	// lostAt is when a started action that its executor no longer runs counts as
 	// lost, unless its result arrives; zero means not.
 	lostAt time.Time

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -142,18 +143,17 @@ func (d *Dispatcher) unlock(inline bool) {
 	}
 }
 
-// post queues a message for a session; mu is held.
-func (d *Dispatcher) post(s *session, m *executorv1.ConnectResponse) {
-	if err := s.out.put(m); err != nil {
+// post queues a message for a session and returns its position; mu is held.
+func (d *Dispatcher) post(s *session, m *executorv1.ConnectResponse) (pos int64) {
+	pos, err := s.out.put(m)
+	if err != nil {
 		s.end(err)
-		return
+		return pos
 	}
-	for _, x := range d.dirty {
-		if x == s {
-			return
-		}
+	if !slices.Contains(d.dirty, s) {
+		d.dirty = append(d.dirty, s)
 	}
-	d.dirty = append(d.dirty, s)
+	return pos
 }
 
 func (d *Dispatcher) scope(name, principal string) *scope {

@@ -12,8 +12,13 @@ import (
 var errOutboxFull = errors.New("executor does not read: its send queue is full")
 
 // inlineBatch is how many messages a caller writes itself before it leaves the
-// rest to the session's writer.
-const inlineBatch = 8
+// rest to the session's writer. inlineBytes is how much may be on its way,
+// without proof of its receipt, for a caller to write at all: below gRPC's own
+// write quota of 64 KiB a write never blocks.
+const (
+	inlineBatch = 8
+	inlineBytes = 48 << 10
+)
 
 // outbox is the bounded send queue of one session. Messages are put in order
 // under the dispatcher's lock, which never blocks, and written outside of it, by
@@ -30,6 +35,9 @@ type outbox struct {
 	queue  []outgoing
 	bytes  int
 	closed bool
+	// Positions in the stream of messages, in bytes: put so far, written so far,
+	// proven to be received.
+	queued, written, proven int64
 }
 
 type outgoing struct {
@@ -41,12 +49,13 @@ func newOutbox(send func(*executorv1.ConnectResponse) error, fail func(error)) *
 	return &outbox{send: send, fail: fail, wake: make(chan struct{}, 1)}
 }
 
-// put queues a message; it fails when the queue is full.
-func (o *outbox) put(m *executorv1.ConnectResponse) error {
+// put queues a message and returns the position behind it; it fails when the
+// queue is full.
+func (o *outbox) put(m *executorv1.ConnectResponse) (pos int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return nil
+		return o.queued, nil
 	}
 	size := 64
 	switch k := m.GetMessage().(type) {
@@ -56,11 +65,26 @@ func (o *outbox) put(m *executorv1.ConnectResponse) error {
 		size += proto.Size(k.Action)
 	}
 	if len(o.queue) >= sendQueue || o.bytes > sendBytes {
-		return errOutboxFull
+		return o.queued, errOutboxFull
 	}
 	o.queue = append(o.queue, outgoing{m, size})
 	o.bytes += size
-	return nil
+	o.queued += int64(size)
+	return o.queued, nil
+}
+
+// prove notes that the executor has received everything up to a position.
+func (o *outbox) prove(pos int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.proven = max(o.proven, pos)
+}
+
+// mayBlock reports whether a write could have to wait for the executor.
+func (o *outbox) mayBlock() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.written-o.proven >= inlineBytes
 }
 
 // signal leaves the writing to run.
@@ -92,6 +116,10 @@ func (o *outbox) flush(limit int) {
 		}
 		n := 0
 		for limit <= 0 || n < limit {
+			if limit > 0 && o.mayBlock() {
+				n = limit
+				break
+			}
 			m := o.pop()
 			if m == nil {
 				break
@@ -124,6 +152,7 @@ func (o *outbox) pop() *executorv1.ConnectResponse {
 	o.queue[0] = outgoing{}
 	o.queue = o.queue[1:]
 	o.bytes -= m.size
+	o.written += int64(m.size)
 	if len(o.queue) == 0 {
 		o.queue = nil
 	}

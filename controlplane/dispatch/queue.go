@@ -230,8 +230,14 @@ func (d *Dispatcher) deliver(ex *executor, l lease.Lease, a *action) {
 	}
 	a.msg.LeaseId, a.msg.Epoch = l.ID, l.Epoch
 	ex.actions[a.id] = a
-	d.post(ex.session, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Action{Action: a.msg}})
-	d.resendControls(ex.session, a, 0)
+	d.postAction(ex.session, a)
+}
+
+// postAction sends the action and the controls that belong to it.
+func (d *Dispatcher) postAction(s *session, a *action) {
+	a.sentOn = s
+	a.sentPos = d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Action{Action: a.msg}})
+	d.resendControls(s, a, 0)
 }
 
 // noExecutor is the error of an action that waited too long.

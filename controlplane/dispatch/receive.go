@@ -94,6 +94,7 @@ func (d *Dispatcher) own(s *session, id, leaseID string) *action {
 
 func (d *Dispatcher) actionStarted(s *session, m *executorv1.ActionStarted) {
 	if a := d.own(s, m.GetActionId(), m.GetLeaseId()); a != nil {
+		a.prove(s)
 		a.markStarted(m.GetPid())
 	}
 }
@@ -142,6 +143,7 @@ func (d *Dispatcher) actionResult(s *session, res *executorv1.ActionResult, stal
 	}
 	switch {
 	case a.live():
+		a.prove(s)
 		d.endAction(a, res)
 	case a.acked:
 		d.postResultAck(s, a.id)
@@ -177,6 +179,14 @@ func (d *Dispatcher) unknownResult(s *session, res *executorv1.ActionResult, sta
 	// Soon after a start its owner may not have asked yet.
 	if _, again := d.strays[id]; again || len(d.strays) < maxOrphans {
 		d.strays[id] = stray{executorID: s.ex.id, result: res}
+	}
+}
+
+// prove notes what a message about an action proves: its receipt, and that of
+// everything before it.
+func (a *action) prove(s *session) {
+	if a.sentOn == s {
+		s.out.prove(a.sentPos)
 	}
 }
 

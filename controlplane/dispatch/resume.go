@@ -123,8 +123,7 @@ func (d *Dispatcher) resumeActions(s *session, now time.Time) {
 		switch {
 		case running[a.id] || !a.live():
 		case a.state == stateSent:
-			d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Action{Action: a.msg}})
-			d.resendControls(s, a, 0)
+			d.postAction(s, a)
 		default:
 			// Started once, not running now: its result is on the way or lost.
 			a.lostAt = now.Add(d.cfg.OutboxWait)

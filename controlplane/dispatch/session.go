@@ -32,6 +32,7 @@ type session struct {
 	roundAt           time.Time // when the round in flight was sent
 	inFlight          bool
 	nextRenew         time.Time
+	roundPos          int64 // behind the round's message
 }
 
 // end closes the session once, with the status its stream gets.

@@ -107,7 +107,7 @@ func (d *Dispatcher) renew(s *session, now time.Time) {
 	for _, l := range d.lessor.Renew(s.ex.id, now) {
 		m.Leases = append(m.Leases, d.wire(s, l, now))
 	}
-	d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Renewal{Renewal: m}})
+	s.roundPos = d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Renewal{Renewal: m}})
 }
 
 // renewAck ends the round in flight. Everything posted before the round is known
@@ -119,6 +119,7 @@ func (d *Dispatcher) renewAck(s *session, round uint64) {
 	now := d.cfg.Clock()
 	s.inFlight, s.ackedRound, s.ackedAt = false, round, now
 	s.nextRenew = s.roundAt.Add(d.nextRenewal())
+	s.out.prove(s.roundPos)
 	for _, a := range s.ex.actions {
 		if len(a.stdinKept) > 0 {
 			a.dropStdin(s, round)
