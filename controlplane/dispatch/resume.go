@@ -154,15 +154,12 @@ func (d *Dispatcher) announce(ex *executor, id, leaseID string, epoch uint64) *a
 	return a
 }
 
-// abandon ends an action that nobody will ask for: its process is killed, its
-// output dropped, its result acknowledged when it comes.
+// abandon marks an action that nobody will ask for: its process is to be killed
+// (the caller says so to the executor), its output dropped, its result
+// acknowledged when it comes.
 func (d *Dispatcher) abandon(a *action) {
-	a.claimed, a.terminated = true, true
+	a.claimed, a.terminated, a.acked = true, true, true
 	a.spec.Output = nil
-	if a.live() {
-		d.stop(a)
-	}
-	a.acked = true
 	d.kick(a)
 }
 

@@ -136,6 +136,7 @@ func (d *Dispatcher) sweep() {
 		if !a.claimed {
 			d.cfg.Logger.Info("action from before the start ended: nobody asked for it", "action_id", a.id, "executor_id", a.executorID)
 			d.abandon(a)
+			d.stop(a)
 		}
 	}
 	for id, st := range d.strays {

@@ -1,0 +1,482 @@
+package dispatch_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heddle-dev/heddle/controlplane/dispatch"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+)
+
+// reannounce is a registration that brings a lease and running actions back.
+func reannounce(id string, l *executorv1.Lease, running ...*executorv1.Action) *executorv1.Register {
+	reg := executor(id)
+	if l != nil {
+		reg.Leases = []*executorv1.Lease{l}
+	}
+	for _, a := range running {
+		reg.Running = append(reg.Running, &executorv1.RunningAction{ActionId: a.GetActionId(), LeaseId: a.GetLeaseId(), Epoch: a.GetEpoch(), Pid: 5})
+	}
+	return reg
+}
+
+// Invariant I4 and the design's table: the loss of an executor ends the item
+// with a typed error within fence_after, and only then is the scope granted again.
+func TestI4ExecutorLossTiming(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+		x := r.connect(executor("x"))
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "sleep", "100")})
+		l := x.grant()
+		x.started(x.action(), 4)
+		<-h.Started()
+		y := r.connect(executor("y"))
+		time.Sleep(12 * time.Second) // renewals at 5 and 10 s
+		x.drop()
+		lost := time.Now()
+		next := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "true")})
+		y.nothing()
+		if w := r.d.Waiting(); len(w) != 1 || !strings.Contains(w[0], "executor x, which holds thread/a, is disconnected") {
+			t.Errorf("waiting: %q, want the reason", w)
+		}
+		err := wantReason(t, h, errdefs.ExecutorLost)
+		if d := time.Since(lost); d != 28*time.Second {
+			t.Errorf("lost after %v, want 30 s after the last renewal, 28 s after the loss", d)
+		}
+		if want := `executor x was lost while running "sleep 100"; its commands ended within 30s`; err.Error() != want {
+			t.Errorf("error %q, want %q", err, want)
+		}
+		l2 := y.grant()
+		if l2.GetEpoch() <= l.GetEpoch() {
+			t.Errorf("epoch %d after %d, want a higher one", l2.GetEpoch(), l.GetEpoch())
+		}
+		a2 := y.action()
+
+		// The old holder comes back: its lease is not assigned, its result refused.
+		back := r.connect(reannounce("x", l))
+		if len(back.held) != 0 {
+			t.Errorf("superseded lease assigned again: %v", back.held)
+		}
+		old := process("2")
+		old.LeaseId, old.Epoch = l.GetLeaseId(), l.GetEpoch()
+		back.exit(old, 99)
+		if m := back.next(); m.GetResultAck().GetActionId() != "2" {
+			t.Fatalf("got %v, want the superseded result acknowledged away", m)
+		}
+		pending(t, next)
+		y.exit(a2, 0)
+		wantExit(t, next, 0)
+		back.drop()
+		y.drop()
+	})
+}
+
+func TestExecutorDiedFreesAtOnce(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+		x := r.connect(executor("x"))
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "sleep")})
+		x.grant()
+		x.started(x.action(), 4)
+		<-h.Started()
+		y := r.connect(executor("y"))
+		now := time.Now()
+		r.d.ExecutorDied("x")
+		err := wantReason(t, h, errdefs.ExecutorLost)
+		if !strings.Contains(err.Error(), "its process has died") {
+			t.Errorf("error %q does not say how", err)
+		}
+		h2 := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "true")})
+		y.grant()
+		y.exit(y.action(), 0)
+		wantExit(t, h2, 0)
+		if d := time.Since(now); d != 0 {
+			t.Errorf("took %v, want no wait", d)
+		}
+		<-x.ended
+		x.drop()
+		y.drop()
+	})
+}
+
+func TestProbeTellsDeathOfALocalPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var died time.Time
+		r := newRigPeer(t, dispatch.Config{}, dispatch.Peer{Probe: func(int64) func() bool {
+			return func() bool { return !died.IsZero() && time.Now().After(died) }
+		}})
+		defer r.close()
+		reg := executor("x")
+		reg.Pid = 77
+		x := r.connect(reg)
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "sleep")})
+		x.grant()
+		x.started(x.action(), 4)
+		<-h.Started()
+		cut := time.Now()
+		died = cut.Add(500 * time.Millisecond)
+		x.drop()
+		wantReason(t, h, errdefs.ExecutorLost)
+		if d := time.Since(cut); d > time.Second {
+			t.Errorf("death known after %v, want soon after it", d)
+		}
+	})
+}
+
+// A short cut: the lease stays, an action whose start is not known is sent again,
+// a started one goes on, output that comes twice is delivered once.
+func TestReconnect(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+		x := r.connect(executor("x"))
+		var got strings.Builder
+		out := func(c *executorv1.OutputChunk) error { got.Write(c.GetData()); return nil }
+		h1 := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a"), Output: out})
+		l := x.grant()
+		a1 := x.action()
+		x.started(a1, 5)
+		x.output(a1, 1, 0, "hello ")
+		<-h1.Started()
+		h2 := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "b")})
+		var a2 *executorv1.Action
+		for a2 == nil {
+			a2 = x.next().GetAction()
+		}
+		x.drop()
+		time.Sleep(20 * time.Second)
+		x = r.connect(reannounce("x", l, a1))
+		if len(x.held) != 1 || x.held[0].GetEpoch() != l.GetEpoch() {
+			t.Fatalf("assignments %v, want the lease kept under its epoch", x.held)
+		}
+		var resent *executorv1.Action
+		var credit int64
+		for range 2 {
+			m := x.next()
+			if m.GetAction() != nil {
+				resent = m.GetAction()
+			}
+			if m.GetOutputAck() != nil {
+				credit = m.GetOutputAck().GetOffset()
+			}
+		}
+		if resent.GetActionId() != "2" || credit != 6 {
+			t.Errorf("after the reconnect: action %v, credit %d, want action 2 again and 6 bytes", resent, credit)
+		}
+		x.output(a1, 1, 0, "hello ")
+		x.output(a1, 1, 4, "o world")
+		x.exit(a1, 0)
+		x.exit(a2, 0)
+		wantExit(t, h1, 0)
+		wantExit(t, h2, 0)
+		if got.String() != "hello world" {
+			t.Errorf("output %q, want each byte once", got.String())
+		}
+		x.drop()
+	})
+}
+
+// Invariant I4: a result under the still-current epoch is accepted, however late.
+func TestI4LateResultAccepted(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+		x := r.connect(executor("x"))
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a"), FenceAfter: 15 * time.Minute})
+		l := x.grant()
+		a := x.action()
+		x.started(a, 5)
+		<-h.Started()
+		x.drop()
+		time.Sleep(5 * time.Minute)
+		x = r.connect(reannounce("x", l))
+		time.Sleep(3 * time.Second)
+		x.exit(a, 7)
+		wantExit(t, h, 7)
+		h.Ack()
+		if m := x.next(); m.GetResultAck() == nil {
+			t.Fatalf("got %v, want the acknowledgement", m)
+		}
+		x.drop()
+	})
+}
+
+// An executor that came back without a started action and shows no result has
+// lost it.
+func TestLostByItsExecutor(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+		x := r.connect(executor("x"))
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
+		l := x.grant()
+		x.started(x.action(), 5)
+		<-h.Started()
+		x.drop()
+		x = r.connect(reannounce("x", nil))
+		if len(x.held) != 1 || x.held[0].GetLeaseId() != l.GetLeaseId() {
+			t.Errorf("assignments %v, want the lease to stay with its executor", x.held)
+		}
+		now := time.Now()
+		wantReason(t, h, errdefs.ExecutorLost)
+		if d := time.Since(now); d != 5*time.Second {
+			t.Errorf("known after %v, want the outbox wait", d)
+		}
+		x.drop()
+	})
+}
+
+// A result that was shown and not acknowledged is shown again after a reconnect
+// and counts once.
+func TestResultShownTwice(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+		x := r.connect(executor("x"))
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
+		l := x.grant()
+		a := x.action()
+		x.exit(a, 1)
+		wantExit(t, h, 1)
+		x.drop()
+		x = r.connect(reannounce("x", l))
+		x.exit(a, 1)
+		x.nothing() // not durable here yet
+		h.Ack()
+		if m := x.next(); m.GetResultAck().GetActionId() != "1" {
+			t.Fatalf("got %v, want the acknowledgement", m)
+		}
+		x.drop()
+	})
+}
+
+// world is two control planes after one another on one store.
+func world(t *testing.T, f func(t *testing.T, first, second func() *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := &durable{}
+		open := func() *rig { return newRig(t, dispatch.Config{Epochs: m.epochs(t)}) }
+		f(t, open, open)
+	})
+}
+
+// After a restart the executor keeps what it holds and the action goes on; its
+// scope is nobody else's meanwhile.
+func TestRestartReattachesRunning(t *testing.T) {
+	world(t, func(t *testing.T, first, second func() *rig) {
+		r := first()
+		x := r.connect(executor("x"))
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Principal: "p", Action: process("1", "a")})
+		l := x.grant()
+		a := x.action()
+		x.started(a, 5)
+		<-h.Started()
+		r.close()
+		x.drop()
+
+		r = second()
+		y := r.connect(executor("y"))
+		type answer struct {
+			h   *dispatch.Handle
+			err error
+		}
+		got := make(chan answer, 1)
+		var out strings.Builder
+		go func() {
+			h, err := r.d.Reattach(t.Context(), "1", "thread/a", func(c *executorv1.OutputChunk) error { out.Write(c.GetData()); return nil }, 3)
+			got <- answer{h, err}
+		}()
+		synctest.Wait()
+		other := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Principal: "p", Action: process("2", "b")})
+		y.nothing()
+		time.Sleep(20 * time.Second)
+		x = r.connect(reannounce("x", l, a))
+		if len(x.held) != 1 || x.held[0].GetEpoch() != l.GetEpoch() {
+			t.Fatalf("assignments %v, want the lease adopted under its epoch", x.held)
+		}
+		ans := <-got
+		if ans.err != nil {
+			t.Fatalf("reattach: %v", ans.err)
+		}
+		if ans.h.PID() != 5 || ans.h.Epoch() != l.GetEpoch() {
+			t.Errorf("re-attached handle: pid %d, epoch %d", ans.h.PID(), ans.h.Epoch())
+		}
+		x.output(a, 1, 0, "abcdef")
+		x.exit(a, 4)
+		wantExit(t, ans.h, 4)
+		if out.String() != "def" {
+			t.Errorf("output %q, want it from offset 3", out.String())
+		}
+		var a2 *executorv1.Action
+		for a2 == nil {
+			a2 = x.next().GetAction()
+		}
+		if a2.GetEpoch() != l.GetEpoch() {
+			t.Errorf("second action under epoch %d, want the adopted lease's %d", a2.GetEpoch(), l.GetEpoch())
+		}
+		x.exit(a2, 0)
+		wantExit(t, other, 0)
+		// A new scope gets a higher epoch than anything before.
+		h3 := r.start(t.Context(), dispatch.Spec{Scope: "thread/b", Action: process("3", "c")})
+		if l3 := y.grant(); l3.GetEpoch() <= l.GetEpoch() {
+			t.Errorf("epoch %d after a restart, want above %d", l3.GetEpoch(), l.GetEpoch())
+		}
+		y.exit(y.action(), 0)
+		wantExit(t, h3, 0)
+		r.close()
+		x.drop()
+		y.drop()
+	})
+}
+
+// A result from the outbox counts after a restart, before or after it is asked
+// for, also when the lease ended meanwhile.
+func TestRestartTakesRecordedResult(t *testing.T) {
+	for name, askFirst := range map[string]bool{"asked first": true, "shown first": false} {
+		t.Run(name, func(t *testing.T) {
+			world(t, func(t *testing.T, first, second func() *rig) {
+				r := first()
+				x := r.connect(executor("x"))
+				r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
+				x.grant()
+				a := x.action()
+				r.close()
+				x.drop()
+				r = second()
+				var h *dispatch.Handle
+				done := make(chan error, 1)
+				ask := func() {
+					var err error
+					h, err = r.d.Reattach(t.Context(), "1", "thread/a", nil, 0)
+					done <- err
+				}
+				if askFirst {
+					go ask()
+					synctest.Wait()
+				}
+				x = r.connect(executor("x"))
+				x.exit(a, 2)
+				x.nothing()
+				if !askFirst {
+					go ask()
+				}
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				wantExit(t, h, 2)
+				h.Ack()
+				if m := x.next(); m.GetResultAck().GetActionId() != "1" {
+					t.Fatalf("got %v, want the acknowledgement", m)
+				}
+				// The scope is free: the one who held it has shown that it is over.
+				now := time.Now()
+				h2 := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Principal: "p", Action: process("2", "b")})
+				x.grant()
+				x.exit(x.action(), 0)
+				wantExit(t, h2, 0)
+				if d := time.Since(now); d != 0 {
+					t.Errorf("scope was free after %v, want at once", d)
+				}
+				r.close()
+				x.drop()
+			})
+		})
+	}
+}
+
+func TestRestartUnknownOutcome(t *testing.T) {
+	world(t, func(t *testing.T, _, second func() *rig) {
+		r := second()
+		y := r.connect(executor("y"))
+		now := time.Now()
+		_, err := r.d.Reattach(t.Context(), "1", "thread/a", nil, 0)
+		if !errdefs.Is(err, errdefs.UnknownOutcome) {
+			t.Fatalf("reattach: %v, want UnknownOutcome", err)
+		}
+		if d := time.Since(now); d != fence {
+			t.Errorf("unknown after %v, want the grace of %v", d, fence)
+		}
+		if _, err := r.d.Reattach(t.Context(), "1", "thread/a", nil, 0); !errdefs.Is(err, errdefs.UnknownOutcome) {
+			t.Errorf("second time: %v, want UnknownOutcome", err)
+		}
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "b")})
+		y.grant()
+		y.exit(y.action(), 0)
+		wantExit(t, h, 0)
+		r.close()
+		y.drop()
+	})
+}
+
+// The recorded executor comes back without the lease: nobody needs to wait for
+// the grace.
+func TestRestartExpectedExecutorIsBack(t *testing.T) {
+	world(t, func(t *testing.T, _, second func() *rig) {
+		r := second()
+		r.d.Recover(dispatch.Recovered{Scope: "thread/a", ExecutorID: "x"})
+		now := time.Now()
+		back := make(chan *fake, 1)
+		go func() {
+			time.Sleep(2 * time.Second)
+			back <- r.connect(executor("x"))
+		}()
+		_, err := r.d.Reattach(t.Context(), "1", "thread/a", nil, 0)
+		if e := errdefs.From(err); e == nil || e.Reason != errdefs.UnknownOutcome || e.Meta["executor_back"] != "true" {
+			t.Fatalf("reattach: %v, want UnknownOutcome with executor_back", err)
+		}
+		if d := time.Since(now); d != 7*time.Second {
+			t.Errorf("unknown after %v, want 5 s after the return at 2 s", d)
+		}
+		r.close()
+		(<-back).drop()
+	})
+}
+
+func TestReattachCancelled(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(errBoom) })
+		if _, err := r.d.Reattach(ctx, "1", "thread/a", nil, 0); err != errBoom {
+			t.Fatalf("reattach: %v, want the cause", err)
+		}
+	})
+}
+
+// What runs from before a restart and is asked for by nobody is ended when the
+// grace is over; connection-scoped work ends at once.
+func TestRestartEndsWhatNobodyAsksFor(t *testing.T) {
+	world(t, func(t *testing.T, first, second func() *rig) {
+		r := first()
+		x := r.connect(executor("x"))
+		r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
+		la := x.grant()
+		a := x.action()
+		r.start(t.Context(), dispatch.Spec{Scope: "connection/c", Action: process("2", "b")})
+		lc := x.grant()
+		b := x.action()
+		r.close()
+		x.drop()
+		r = second()
+		reg := reannounce("x", la, a, b)
+		reg.Leases = append(reg.Leases, lc)
+		x = r.connect(reg)
+		if len(x.held) != 1 || x.held[0].GetScope() != "thread/a" {
+			t.Errorf("assignments %v, want the thread's lease only", x.held)
+		}
+		if m := x.next(); m.GetRevoke().GetLeaseId() != lc.GetLeaseId() {
+			t.Fatalf("got %v, want the connection's lease revoked", m)
+		}
+		if m := x.next(); m.GetControl().GetTerminate() == nil || m.GetControl().GetActionId() != "2" {
+			t.Fatalf("got %v, want the connection's process ended", m)
+		}
+		x.release(lc)
+		x.nothing()
+		time.Sleep(fence)
+		if m := x.next(); m.GetControl().GetTerminate() == nil || m.GetControl().GetActionId() != "1" {
+			t.Fatalf("got %v, want the orphan ended", m)
+		}
+		x.exit(a, 137)
+		if m := x.next(); m.GetResultAck().GetActionId() != "1" {
+			t.Fatalf("got %v, want the orphan's result acknowledged", m)
+		}
+		if n := r.d.Active(); n != 0 {
+			t.Errorf("%d active actions", n)
+		}
+		r.close()
+		x.drop()
+	})
+}
