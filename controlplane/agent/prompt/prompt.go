@@ -1,14 +1,19 @@
 // Package prompt makes the texts that a model is given besides the conversation.
 //
 // The same settings give the same bytes, so that the prefix of a thread's input
-// stays stable and the service can cache it.
+// stays stable and the service can cache it: later changes are told by entries
+// that are added, never by changing earlier ones.
 package prompt
 
 import (
+	_ "embed"
 	"time"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
+
+//go:embed base.md
+var base string
 
 // Instructions is one instruction file of the workspace.
 type Instructions struct {
@@ -25,10 +30,11 @@ type Context struct {
 	Cwd                   string
 	Shell                 string
 	Timezone              string
-	Now                   time.Time
-	Policy                *heddlev1.SandboxPolicy
-	ApprovalPolicy        string
-	// Escalation is false where asking to leave the sandbox is refused anyway.
+	// Now is shown as a date in its own location.
+	Now            time.Time
+	Policy         *heddlev1.SandboxPolicy
+	ApprovalPolicy string
+	// GranularApproval holds the flags of the policy "granular".
 	GranularApproval map[string]any
 	// AllowedPrefixes are prefixes that rules already allow.
 	AllowedPrefixes [][]string
@@ -38,29 +44,89 @@ type Context struct {
 }
 
 // Base is the built-in base instructions.
-func Base() string { return "" }
+func Base() string { return base }
 
-// First returns the entries that stand before the first input of a thread.
-func First(c Context) []*heddlev1.HistoryEntry { return nil }
+// First returns the entries that stand before the first input of a thread: the
+// base instructions, the developer's texts, then what the user's side knows.
+func First(c Context) []*heddlev1.HistoryEntry {
+	instructions := c.BaseInstructions
+	if instructions == "" {
+		instructions = base
+	}
+	entries := []*heddlev1.HistoryEntry{message("developer", instructions)}
+	var developer []string
+	if c.DeveloperInstructions != "" {
+		developer = append(developer, c.DeveloperInstructions)
+	}
+	developer = append(developer, permissions(c))
+	if c.PlanMode {
+		developer = append(developer, planMode)
+	}
+	entries = append(entries, message("developer", developer...))
+	var user []string
+	for _, i := range c.Instructions {
+		user = append(user, agentsText(i))
+	}
+	return append(entries, message("user", append(user, environment(nil, c))...))
+}
 
 // Update returns the entries that tell what changed between two turns; none when
 // nothing that matters to the model did.
-func Update(before, after Context) []*heddlev1.HistoryEntry { return nil }
+func Update(before, after Context) []*heddlev1.HistoryEntry {
+	var developer, user []string
+	// Prefixes that were added meanwhile have been told by RuleAdded.
+	before.AllowedPrefixes = after.AllowedPrefixes
+	if p := permissions(after); p != permissions(before) {
+		developer = append(developer, p)
+	}
+	if d := after.DeveloperInstructions; d != before.DeveloperInstructions && d != "" {
+		developer = append(developer, d)
+	}
+	switch {
+	case after.PlanMode && !before.PlanMode:
+		developer = append(developer, planMode)
+	case !after.PlanMode && before.PlanMode:
+		developer = append(developer, defaultMode)
+	}
+	for _, i := range after.Instructions {
+		if !knows(before, i) {
+			user = append(user, agentsText(i))
+		}
+	}
+	if env := environment(&before, after); env != "" {
+		user = append(user, env)
+	}
+	var entries []*heddlev1.HistoryEntry
+	if len(developer) > 0 {
+		entries = append(entries, message("developer", developer...))
+	}
+	if len(user) > 0 {
+		entries = append(entries, message("user", user...))
+	}
+	return entries
+}
 
-// Aborted returns the entry that tells the model that a turn was interrupted.
-func Aborted() *heddlev1.HistoryEntry { return nil }
+func knows(c Context, i Instructions) bool {
+	for _, old := range c.Instructions {
+		if old == i {
+			return true
+		}
+	}
+	return false
+}
 
-// Compact returns the user message that asks for a summary.
-func Compact() *heddlev1.HistoryEntry { return nil }
+func agentsText(i Instructions) string {
+	return "# AGENTS.md instructions for " + i.Dir + "\n\n<INSTRUCTIONS>\n" + i.Text + "\n</INSTRUCTIONS>"
+}
 
-// Summary returns the user message that holds a summary after compaction.
-func Summary(text string) *heddlev1.HistoryEntry { return nil }
+func message(role string, texts ...string) *heddlev1.HistoryEntry {
+	m := &heddlev1.HistoryMessage{Role: role}
+	for _, t := range texts {
+		m.Parts = append(m.Parts, textPart(t))
+	}
+	return &heddlev1.HistoryEntry{Entry: &heddlev1.HistoryEntry_Message{Message: m}}
+}
 
-// RuleAdded returns the developer message after a rule was added by an approval.
-func RuleAdded(prefix []string) *heddlev1.HistoryEntry { return nil }
-
-// ShellCommand returns the user message about a command that the person ran.
-func ShellCommand(cmd string, exit *int32, output string) *heddlev1.HistoryEntry { return nil }
-
-// UserInput returns the user message of a turn's input.
-func UserInput(m *heddlev1.UserMessage) *heddlev1.HistoryEntry { return nil }
+func textPart(t string) *heddlev1.HistoryPart {
+	return &heddlev1.HistoryPart{Part: &heddlev1.HistoryPart_Text{Text: t}}
+}

@@ -144,7 +144,7 @@ func decode(res *http.Response, yield func(model.Event) error) error {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	if ct := res.Header.Get("Content-Type"); len(d.items) == 0 && ct != "" && !strings.Contains(ct, "event-stream") {
-		return fmt.Errorf("the service answered with content type %q instead of an event stream", clip(ct, 80))
+		return fmt.Errorf("the service answered with content type %.80q instead of an event stream", ct)
 	}
 	return errNoCompletion
 }
@@ -351,11 +351,11 @@ func (d *decoder) fail(ev *wireEvent) error {
 	var r wireResponse
 	_ = json.Unmarshal(ev.Response, &r)
 	if ev.Type == "response.incomplete" {
-		reason := "unknown"
-		if r.Incomplete != nil && r.Incomplete.Reason != "" {
+		reason := ""
+		if r.Incomplete != nil {
 			reason = r.Incomplete.Reason
 		}
-		return &model.Error{Kind: model.KindOther, Message: "Incomplete response returned, reason: " + reason}
+		return model.Incomplete(reason)
 	}
 	e := wireError{Code: ev.Code, Message: ev.Message}
 	switch {
@@ -364,7 +364,7 @@ func (d *decoder) fail(ev *wireEvent) error {
 	case ev.Error != nil:
 		e = *ev.Error
 	}
-	return failed(e.Code, e.Message)
+	return model.Failed(e.Code, e.Message)
 }
 
 func partsText(parts []wirePart) string {

@@ -1,0 +1,93 @@
+package prompt
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+const aborted = `<turn_aborted>
+The user interrupted the previous turn. Commands that were running have been ended; they and tools that were cut off may have done part of their work.
+</turn_aborted>`
+
+// Aborted returns the entry that tells the model that a turn was interrupted.
+func Aborted() *heddlev1.HistoryEntry { return message("user", aborted) }
+
+const compact = `The conversation is about to exceed its context window. Write a summary from which another model can go on with the work without seeing
+anything else. It cannot look anything of this up again, so say:
+- what the user wants, in their own words where they matter, with every constraint and preference;
+- what has been done, which files were changed and how, and what was decided for which reason;
+- what was tried and failed;
+- the state of the work now, the commands that check it, and the next steps.
+Answer with the summary alone.`
+
+// Compact returns the user message that asks for a summary.
+func Compact() *heddlev1.HistoryEntry { return message("user", compact) }
+
+// Summary returns the user message that holds a summary after compaction.
+func Summary(text string) *heddlev1.HistoryEntry {
+	return message("user", "The conversation so far was replaced by this summary, written by the model that worked on it. Go on from here; do not repeat what is done.\n\n"+text)
+}
+
+// RuleAdded returns the developer message after a rule was added by an approval.
+func RuleAdded(prefix []string) *heddlev1.HistoryEntry {
+	return message("developer", "The user allowed commands with this prefix for good: "+prefixText(prefix))
+}
+
+// ShellCommand returns the user message about a command that the person ran. exit
+// is nil when it did not end by itself.
+func ShellCommand(cmd string, exit *int32, output string) *heddlev1.HistoryEntry {
+	code := "none (the command was ended)"
+	if exit != nil {
+		code = fmt.Sprint(*exit)
+	}
+	return message("user", "<user_shell_command>\n<command>\n"+cmd+"\n</command>\n<result>\nExit code: "+code+"\nOutput:\n"+output+"\n</result>\n</user_shell_command>")
+}
+
+// UserInput returns the user message of a turn's input. References to skills are
+// the caller's to resolve; they add nothing here.
+func UserInput(m *heddlev1.UserMessage) *heddlev1.HistoryEntry {
+	out := &heddlev1.HistoryMessage{Role: "user"}
+	images := 0
+	for _, p := range m.GetParts() {
+		switch x := p.GetPart().(type) {
+		case *heddlev1.InputPart_Text:
+			out.Parts = append(out.Parts, textPart(x.Text))
+		case *heddlev1.InputPart_ImageUrl:
+			images++
+			out.Parts = append(out.Parts, imagePart(x.ImageUrl))
+		case *heddlev1.InputPart_LocalImage:
+			images++
+			out.Parts = append(out.Parts, LocalImage(fmt.Sprintf("[Image #%d]", images), x.LocalImage, p.GetImageMime(), p.GetImageData())...)
+		}
+	}
+	return &heddlev1.HistoryEntry{Entry: &heddlev1.HistoryEntry_Message{Message: out}}
+}
+
+// LocalImage returns the parts that show a file to the model: its name and path
+// around a data URL, or a note when its bytes could not be read.
+func LocalImage(name, path, mime string, data []byte) []*heddlev1.HistoryPart {
+	if len(data) == 0 {
+		return []*heddlev1.HistoryPart{textPart(fmt.Sprintf("The image %s (%s) could not be read.", name, path))}
+	}
+	attr := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
+	return []*heddlev1.HistoryPart{
+		textPart(fmt.Sprintf(`<image name="%s" path="%s">`, attr.Replace(name), attr.Replace(path))),
+		imagePart(DataURL(mime, data)),
+		textPart("</image>"),
+	}
+}
+
+// DataURL packs bytes into a URL.
+func DataURL(mime string, data []byte) string {
+	if mime == "" {
+		mime = "application/octet-stream"
+	}
+	return "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(data)
+}
+
+func imagePart(url string) *heddlev1.HistoryPart {
+	return &heddlev1.HistoryPart{Part: &heddlev1.HistoryPart_ImageUrl{ImageUrl: url}}
+}
