@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/heddle-dev/heddle/controlplane/config"
+	"github.com/heddle-dev/heddle/gateway"
+)
+
+type gatewayFlags struct {
+	session sessionFlags
+	front   frontFlags
+	tls     tlsFlags
+	connect string
+}
+
+func newGatewayCommand() *cobra.Command {
+	f := &gatewayFlags{}
+	cmd := &cobra.Command{
+		Use:   "gateway",
+		Short: "Serve clients of the v2 protocol for a control plane elsewhere",
+		Long: `Serve the v2 JSON-RPC protocol for a control plane that runs on its own, on this
+machine or another. Between machines that takes mutual TLS. When the control
+plane is lost, clients see a pause until it is back.`,
+		Example: `  heddle gateway --connect 127.0.0.1:7443 --listen ws://127.0.0.1:4500
+  heddle gateway --connect cp.example:7443 --tls-cert g.pem --tls-key g.key --tls-ca ca.pem`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(cmd, f) },
+	}
+	fs := cmd.Flags()
+	f.session.add(fs)
+	f.front.add(fs, "ws://127.0.0.1:4500")
+	f.tls.add(fs)
+	fs.StringVar(&f.connect, "connect", "", "`address` of the control plane: HOST:PORT or unix:///PATH")
+	return cmd
+}
+
+func runGateway(cmd *cobra.Command, f *gatewayFlags) error {
+	if err := hideProcess(); err != nil {
+		return err
+	}
+	if f.connect == "" {
+		return usageError(errors.New("gateway needs --connect with the address of a control plane"))
+	}
+	dial, err := f.dialer()
+	if err != nil {
+		return usageError(err)
+	}
+	overrides, err := f.session.overrides()
+	if err != nil {
+		return usageError(err)
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working folder: %w", err)
+	}
+	home, err := config.ResolveHome(environ())
+	if err != nil {
+		return usageError(err)
+	}
+	front, err := f.front.check(filepath.Clean(home.Dir), cmd.ErrOrStderr())
+	if err != nil {
+		return usageError(err)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	g, err := gateway.New(gateway.Config{
+		Dial: dial, Home: home.Dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
+		Profile: f.session.profile, OnDisconnect: front.onDisconnect, Remote: !strings.HasPrefix(f.connect, "unix://"), Logger: front.logger,
+		Token: front.token, WrapListener: guardWith(front.logger),
+	})
+	if err != nil {
+		return err
+	}
+	return front.serve(ctx, g, cmd)
+}
+
+// dialer returns the connection to the control plane. The call that dials does
+// not wait: the session reports what is wrong with the first attempt.
+func (f *gatewayFlags) dialer() (func(context.Context) (*grpc.ClientConn, error), error) {
+	secured, err := f.tls.given()
+	if err != nil {
+		return nil, err
+	}
+	creds := insecure.NewCredentials()
+	if secured {
+		cfg, err := f.tls.load()
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(cfg)
+	}
+	target := strings.TrimPrefix(f.connect, "tcp://")
+	if !strings.HasPrefix(target, "unix://") {
+		target = "dns:///" + target
+	}
+	return func(context.Context) (*grpc.ClientConn, error) {
+		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: 20 * time.Second, Timeout: 10 * time.Second,
+		}))
+		if err != nil {
+			return nil, fmt.Errorf("dial %s: %w", f.connect, err)
+		}
+		return conn, nil
+	}, nil
+}

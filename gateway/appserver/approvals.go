@@ -1,0 +1,138 @@
+package appserver
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+	"github.com/heddle-dev/heddle/gateway/jsonrpc"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"google.golang.org/grpc"
+)
+
+// approvalRequest makes the question that an approval puts to a client.
+func approvalRequest(a *heddlev1.Approval, extended bool) (method string, params any) {
+	out := map[string]any{
+		"threadId": a.GetThreadId(), "turnId": a.GetTurnId(), "itemId": a.GetItemId(), "startedAtMs": startedAt(a),
+	}
+	if a.GetReason() != "" {
+		out["reason"] = a.GetReason()
+	}
+	if extended {
+		out["risk"] = riskName(a.GetRisk())
+		out["actionHash"] = hex.EncodeToString(a.GetActionHash())
+		out["expiresAtMs"] = a.GetExpiresAtMs()
+	}
+	if f := a.GetFileChange(); f != nil {
+		out["grantRoot"] = nil
+		if f.GetGrantRoot() != "" {
+			out["grantRoot"] = f.GetGrantRoot()
+		}
+		return "item/fileChange/requestApproval", out
+	}
+	c := a.GetCommand()
+	out["kind"], out["environmentId"] = "command", nil
+	out["command"], out["cwd"] = protocol.Clip(c.GetCommand()), c.GetCwd()
+	out["commandActions"] = protocol.FromActions(c.GetActions())
+	decisions := []any{"accept"}
+	if prefix := c.GetProposedAmendment(); len(prefix) > 0 {
+		out["proposedExecpolicyAmendment"] = prefix
+		decisions = append(decisions, amendment(prefix))
+	}
+	out["availableDecisions"] = append(decisions, "cancel")
+	return "item/commandExecution/requestApproval", out
+}
+
+func amendment(prefix []string) any {
+	return map[string]any{"acceptWithExecpolicyAmendment": map[string]any{"execpolicy_amendment": prefix}}
+}
+
+func startedAt(a *heddlev1.Approval) int64 {
+	if a.GetItemStartedAtMs() != 0 {
+		return a.GetItemStartedAtMs()
+	}
+	return a.GetRequestedAtMs()
+}
+
+func riskName(r heddlev1.Risk) string {
+	switch r {
+	case heddlev1.Risk_RISK_LOW:
+		return "low"
+	case heddlev1.Risk_RISK_MEDIUM:
+		return "medium"
+	case heddlev1.Risk_RISK_HIGH:
+		return "high"
+	}
+	return "unknown"
+}
+
+// decisionOf reads the answer to an approval. Everything that is not one of the
+// protocol's decisions is unusable.
+func decisionOf(result json.RawMessage, file bool) (heddlev1.Decision, []string) {
+	const unusable = heddlev1.Decision_DECISION_UNUSABLE
+	var body struct {
+		Decision json.RawMessage `json:"decision"`
+	}
+	if json.Unmarshal(result, &body) != nil {
+		return unusable, nil
+	}
+	var name string
+	if json.Unmarshal(body.Decision, &name) == nil {
+		switch name {
+		case "accept":
+			return heddlev1.Decision_DECISION_ACCEPT, nil
+		case "acceptForSession":
+			return heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION, nil
+		case "decline":
+			return heddlev1.Decision_DECISION_DECLINE, nil
+		case "cancel":
+			return heddlev1.Decision_DECISION_CANCEL, nil
+		}
+		return unusable, nil
+	}
+	var rule struct {
+		Amendment *struct {
+			Prefix []string `json:"execpolicy_amendment"`
+		} `json:"acceptWithExecpolicyAmendment"`
+	}
+	if file || json.Unmarshal(body.Decision, &rule) != nil || rule.Amendment == nil || len(rule.Amendment.Prefix) == 0 {
+		return unusable, nil
+	}
+	return heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT, rule.Amendment.Prefix
+}
+
+// answer takes a client's answer to a question. Answers to questions that were
+// never put or are closed are ignored.
+func (c *client) answer(m jsonrpc.Message) {
+	id, ok := m.ID.Int()
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	a := c.asked[id]
+	if a == nil {
+		c.mu.Unlock()
+		return
+	}
+	delete(c.asked, id)
+	c.tasks.Add(1)
+	c.mu.Unlock()
+	decision, prefix := heddlev1.Decision_DECISION_UNUSABLE, []string(nil)
+	if m.Kind == jsonrpc.Response {
+		decision, prefix = decisionOf(m.Result, a.GetFileChange() != nil)
+	}
+	go func() {
+		defer c.tasks.Done()
+		// An answer that was given counts, even if the client leaves right after.
+		err := c.srv.session.Do(context.WithoutCancel(c.ctx), func(ctx context.Context, cc grpc.ClientConnInterface) error {
+			_, err := heddlev1.NewApprovalServiceClient(cc).ResolveApproval(ctx, &heddlev1.ResolveApprovalRequest{
+				ThreadId: a.GetThreadId(), ApprovalId: a.GetId(), Decision: decision, Amendment: prefix,
+			})
+			return err
+		})
+		if err != nil {
+			c.srv.log.Warn("passing a decision on failed", "thread", a.GetThreadId(), "request", id, "error", err)
+		}
+	}()
+}

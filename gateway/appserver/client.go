@@ -1,0 +1,374 @@
+package appserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+	"github.com/heddle-dev/heddle/gateway/jsonrpc"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+const (
+	// maxInFlight bounds the requests of one connection that are being worked on.
+	maxInFlight = 512
+	// drainTime bounds how long answers are waited for when the peer has closed
+	// its side.
+	drainTime = 2 * time.Second
+)
+
+// client is one connection.
+type client struct {
+	srv    *Server
+	conn   *jsonrpc.Conn
+	ctx    context.Context
+	cancel context.CancelFunc
+	// id is the lease scope of the connection's own commands.
+	id    string
+	tasks sync.WaitGroup
+
+	mu           sync.Mutex
+	initialized  bool
+	experimental bool
+	extended     bool
+	optOut       map[string]bool
+	subs         map[string]*subscription
+	lanes        map[string][]func()
+	asked        map[int64]*heddlev1.Approval
+	execs        map[string]*execution
+	inFlight     int
+}
+
+// Serve runs one connection until its stream ends.
+func (s *Server) Serve(ctx context.Context, stream jsonrpc.Stream) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &client{
+		srv: s, conn: jsonrpc.NewConn(stream), ctx: ctx, cancel: cancel, id: uuid.NewString(),
+		subs: map[string]*subscription{}, lanes: map[string][]func(){}, asked: map[int64]*heddlev1.Approval{}, execs: map[string]*execution{},
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		c.conn.Close()
+		return errors.New("the server is closing")
+	}
+	s.clients[c] = struct{}{}
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, c.conn.Close)
+	defer stop()
+	err := c.read()
+	c.leave(jsonrpc.IsEnd(err))
+	if jsonrpc.IsEnd(err) {
+		return nil
+	}
+	return err
+}
+
+// read dispatches messages until the stream ends.
+func (c *client) read() error {
+	for {
+		line, err := c.conn.Read()
+		var tooLarge *jsonrpc.TooLargeError
+		if errors.As(err, &tooLarge) {
+			c.refuseLarge(tooLarge)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		m, ok := jsonrpc.Parse(line)
+		if !ok {
+			continue
+		}
+		switch m.Kind {
+		case jsonrpc.Request:
+			// The line is reused by the next read.
+			m.Params = append(json.RawMessage(nil), m.Params...)
+			c.request(m)
+		case jsonrpc.Response, jsonrpc.ErrorResponse:
+			c.answer(m)
+		}
+	}
+}
+
+// refuseLarge answers an oversized request when its id can be seen.
+func (c *client) refuseLarge(e *jsonrpc.TooLargeError) {
+	if id, ok := jsonrpc.HeadID(e.Head); ok {
+		c.conn.RespondError(id, invalid(fmt.Sprintf("message exceeds the limit of %d bytes", e.Limit)))
+	}
+}
+
+// leave ends the connection. After an orderly end the answers under way are
+// still written.
+func (c *client) leave(orderly bool) {
+	c.endExecs()
+	if orderly {
+		done := make(chan struct{})
+		go func() {
+			c.tasks.Wait()
+			close(done)
+		}()
+		t := time.NewTimer(drainTime)
+		select {
+		case <-done:
+		case <-t.C:
+		}
+		t.Stop()
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		c.conn.Flush(ctx)
+		cancel()
+	}
+	c.cancel()
+	c.srv.mu.Lock()
+	delete(c.srv.clients, c)
+	c.srv.mu.Unlock()
+	c.mu.Lock()
+	subs := make([]*subscription, 0, len(c.subs))
+	for _, sub := range c.subs {
+		subs = append(subs, sub)
+	}
+	c.mu.Unlock()
+	for _, sub := range subs {
+		sub.thread.unsubscribe(c)
+	}
+	c.conn.Close()
+}
+
+func (c *client) remember(thread string, sub *subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subs[thread] = sub
+}
+
+func (c *client) forget(thread string, sub *subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.subs[thread] != sub {
+		return
+	}
+	delete(c.subs, thread)
+	for id, a := range c.asked {
+		if a.GetThreadId() == thread {
+			delete(c.asked, id)
+		}
+	}
+}
+
+func (c *client) isExtended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.extended
+}
+
+// wants reports whether a note goes to this connection at all.
+func (c *client) wants(n note) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.initialized && !c.optOut[n.method] && (c.experimental || !n.experimental)
+}
+
+// offer queues a note that is not part of a subscription.
+func (c *client) offer(n note) {
+	n.seq = 0
+	data, err := n.encode(time.Now().UnixMilli(), false, 0)
+	if err != nil {
+		c.srv.log.Error("encoding a notification failed", "method", n.method, "error", err)
+		return
+	}
+	c.conn.Offer(n.key, data)
+}
+
+// tell sends a note to this connection alone, waiting for room.
+func (c *client) tell(method string, params any) {
+	n := note{method: method, params: params}
+	if !c.wants(n) {
+		return
+	}
+	data, err := n.encode(time.Now().UnixMilli(), false, 0)
+	if err == nil {
+		err = c.conn.Notify(c.ctx, data)
+	}
+	if err != nil {
+		c.srv.log.Debug("notification not sent", "method", method, "error", err)
+	}
+}
+
+// call is one request being worked on.
+type call struct {
+	client *client
+	method string
+	id     jsonrpc.ID
+	after  []func()
+	later  bool
+}
+
+// then runs f once the answer has left in a write of its own.
+func (r *call) then(f func()) { r.after = append(r.after, f) }
+
+// finish answers the request and runs what waits for the answer. A failed
+// request runs it too, so that holds are released.
+func (r *call) finish(result any, err error) {
+	var flushed <-chan struct{}
+	if err != nil {
+		flushed = r.client.conn.RespondError(r.id, failure(err))
+	} else {
+		flushed = r.client.conn.Respond(r.id, result)
+	}
+	if len(r.after) > 0 {
+		select {
+		case <-flushed:
+		case <-r.client.conn.Done():
+		}
+		for _, f := range r.after {
+			f()
+		}
+	}
+	r.client.mu.Lock()
+	r.client.inFlight--
+	r.client.mu.Unlock()
+	r.client.tasks.Done()
+}
+
+// request starts the work on one request.
+func (c *client) request(m jsonrpc.Message) {
+	c.mu.Lock()
+	initialized, experimental := c.initialized, c.experimental
+	overloaded := c.inFlight >= maxInFlight
+	if !overloaded {
+		c.inFlight++
+		c.tasks.Add(1)
+	}
+	c.mu.Unlock()
+	if overloaded {
+		c.conn.RespondError(m.ID, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "Server overloaded; retry later."})
+		return
+	}
+	r := &call{client: c, method: m.Method, id: m.ID}
+	if !initialized && m.Method != "initialize" {
+		r.finish(nil, invalid("Not initialized"))
+		return
+	}
+	if initialized && m.Method == "initialize" {
+		r.finish(nil, invalid("Already initialized"))
+		return
+	}
+	entry, params, err := lookup(m.Method, m.Params, experimental)
+	if err != nil {
+		r.finish(nil, err)
+		return
+	}
+	run := func() {
+		result, err := entry.run(c.srv, c.ctx, r, params)
+		if !r.later || err != nil {
+			r.finish(result, err)
+		}
+	}
+	switch lane := laneOf(params); {
+	case entry.inline:
+		run()
+	case lane == "":
+		go run()
+	default:
+		c.enqueue(lane, run)
+	}
+}
+
+// enqueue runs the requests of one thread one after the other.
+func (c *client) enqueue(lane string, run func()) {
+	c.mu.Lock()
+	queue, busy := c.lanes[lane]
+	c.lanes[lane] = append(queue, run)
+	c.mu.Unlock()
+	if busy {
+		return
+	}
+	go func() {
+		for {
+			c.mu.Lock()
+			queue := c.lanes[lane]
+			if len(queue) == 0 {
+				delete(c.lanes, lane)
+				c.mu.Unlock()
+				return
+			}
+			run := queue[0]
+			c.lanes[lane] = queue[1:]
+			c.mu.Unlock()
+			run()
+		}
+	}()
+}
+
+// initialize opens the connection. It needs nobody but the gateway itself.
+func (s *Server) initialize(_ context.Context, r *call, p *protocol.InitializeParams) (any, error) {
+	c := r.client
+	c.mu.Lock()
+	c.initialized = true
+	if caps := p.Capabilities; caps != nil {
+		c.experimental = caps.ExperimentalAPI
+		c.extended = caps.Heddle != nil
+		c.optOut = map[string]bool{}
+		for _, m := range caps.OptOut {
+			c.optOut[m] = true
+		}
+	}
+	extended := c.extended
+	c.mu.Unlock()
+	s.mu.Lock()
+	if s.originator == "" {
+		s.originator = p.ClientInfo.Name
+	}
+	originator := s.originator
+	s.mu.Unlock()
+	s.session.Start()
+	r.then(func() {
+		go s.greet(c)
+	})
+	out := protocol.InitializeResult{
+		UserAgent: userAgent(originator, s.cfg.Version, s.cfg.Terminal, p.ClientInfo), CodexHome: s.cfg.Home, PlatformFamily: "unix", PlatformOs: "linux",
+	}
+	if extended {
+		out.Heddle = &protocol.HeddleFeatures{
+			ProtocolVersion: "v2", ServerVersion: s.cfg.Version, TestedWith: []string{"0.171.0"}, Features: []string{"seq", "thread/events/subscribe"},
+		}
+	}
+	return out, nil
+}
+
+// greet sends what every connection is told first.
+func (s *Server) greet(c *client) {
+	c.tell("remoteControl/status/changed", map[string]any{
+		"status": "disabled", "serverName": "heddle", "installationId": s.session.ID(), "environmentId": nil,
+	})
+	attached, err := s.session.Attached(c.ctx)
+	if err != nil {
+		if c.ctx.Err() == nil {
+			s.log.Error("no control plane", "error", err)
+		}
+		return
+	}
+	for _, w := range attached.GetConfigWarnings() {
+		c.tell("configWarning", configWarning(w))
+	}
+}
+
+func configWarning(w *heddlev1.ConfigWarning) any {
+	out := map[string]any{"summary": w.GetSummary(), "details": nil, "path": nil, "range": nil}
+	if w.GetDetails() != "" {
+		out["details"] = w.GetDetails()
+	}
+	if w.GetPath() != "" {
+		out["path"] = w.GetPath()
+	}
+	if w.GetLine() > 0 {
+		at := map[string]int32{"line": w.GetLine(), "column": max(w.GetColumn(), 1)}
+		out["range"] = map[string]any{"start": at, "end": at}
+	}
+	return out
+}

@@ -1,0 +1,322 @@
+package appserver
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+	"github.com/heddle-dev/heddle/gateway/jsonrpc"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+const (
+	// maxPage bounds the entries of one page.
+	maxPage = 200
+	// maxAnswer is the encoded size to which an answer with items is kept.
+	maxAnswer = 900 << 10
+)
+
+func methodNotFound(message string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: message}
+}
+
+func pageSize(limit *uint32) int32 {
+	if limit == nil {
+		return 0
+	}
+	return int32(min(max(*limit, 1), maxPage))
+}
+
+func cursorText(token string) *string {
+	if token == "" {
+		return nil
+	}
+	return &token
+}
+
+func badCursor(err error, cursor string) error {
+	if errdefs.Is(err, errdefs.InvalidCursor) {
+		return invalid("invalid cursor: " + cursor)
+	}
+	return err
+}
+
+func (s *Server) threadList(ctx context.Context, _ *call, p *protocol.ThreadListParams) (any, error) {
+	none := list{"data": []any{}, "nextCursor": nil, "backwardsCursor": nil, "readStates": list{}}
+	if p.SectionID != nil || p.ProjectID != nil || p.AncestorThreadID != nil || p.AttachedTo != nil {
+		// There are no sections, projects or attached threads here.
+		return none, nil
+	}
+	req := &heddlev1.ListThreadsRequest{
+		PageSize: pageSize(p.Limit), PageToken: text(p.Cursor), Ascending: text(p.SortDirection) == "asc",
+		Archived: p.Archived != nil && *p.Archived, SearchTerm: text(p.SearchTerm), ModelProviders: p.ModelProviders,
+		WithTurns: true, ParentThreadId: text(p.ParentThreadID), SortKey: sortKey(text(p.SortKey)), Sources: sources(p.SourceKinds),
+	}
+	if p.Cwd != nil {
+		req.Cwds = *p.Cwd
+	}
+	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListThreadsResponse, error) {
+		return c.ListThreads(ctx, req)
+	})
+	if err != nil {
+		return nil, badCursor(err, text(p.Cursor))
+	}
+	data, states := []protocol.Thread{}, list{}
+	for _, t := range resp.GetThreads() {
+		if !listed(p, t) {
+			continue
+		}
+		data = append(data, s.wire(t))
+		states[t.GetId()] = readState(t.GetLastSeq())
+	}
+	return list{
+		"data": data, "nextCursor": cursorText(resp.GetNextPageToken()), "backwardsCursor": cursorText(resp.GetPreviousPageToken()), "readStates": states,
+	}, nil
+}
+
+func listed(p *protocol.ThreadListParams, t *heddlev1.Thread) bool {
+	switch {
+	case slices.Contains(p.ExcludedThreadIDs, t.GetId()):
+		return false
+	case p.IncludedThreadIDs != nil && !slices.Contains(*p.IncludedThreadIDs, t.GetId()):
+		return false
+	case len(p.Originators) > 0 && !slices.Contains(p.Originators, t.GetOriginator()):
+		return false
+	}
+	return true
+}
+
+func sortKey(k string) string {
+	switch k {
+	case "updated_at", "recency_at":
+		return "updated_at"
+	}
+	return "created_at"
+}
+
+// sources are the kinds of clients whose threads are listed; without a filter
+// the interactive ones.
+func sources(kinds []protocol.SourceKind) []string {
+	if len(kinds) == 0 {
+		return []string{"cli", "vscode"}
+	}
+	out := make([]string, len(kinds))
+	for i, k := range kinds {
+		out[i] = string(k)
+	}
+	return out
+}
+
+func (s *Server) threadLoadedList(_ context.Context, _ *call, p *protocol.PageParams) (any, error) {
+	ids := s.loadedIDs()
+	start := 0
+	if p.Cursor != nil {
+		n, err := strconv.Atoi(*p.Cursor)
+		if err != nil || n < 0 {
+			return nil, invalid("invalid cursor: " + *p.Cursor)
+		}
+		start = min(n, len(ids))
+	}
+	end := len(ids)
+	if p.Limit != nil {
+		end = min(end, start+int(max(*p.Limit, 1)))
+	}
+	var next *string
+	if end < len(ids) {
+		n := strconv.Itoa(end)
+		next = &n
+	}
+	return list{"data": append([]string{}, ids[start:end]...), "nextCursor": next}, nil
+}
+
+func viewOf(v *protocol.ItemsView) (heddlev1.ItemsView, protocol.ItemsView) {
+	switch text(v) {
+	case string(protocol.ViewFull):
+		return heddlev1.ItemsView_ITEMS_VIEW_FULL, protocol.ViewFull
+	case string(protocol.ViewNotLoaded):
+		return heddlev1.ItemsView_ITEMS_VIEW_NONE, protocol.ViewNotLoaded
+	}
+	return heddlev1.ItemsView_ITEMS_VIEW_SUMMARY, protocol.ViewSummary
+}
+
+func (s *Server) turnsList(ctx context.Context, r *call, p *protocol.TurnsListParams) (any, error) {
+	view, wireView := viewOf(p.ItemsView)
+	req := &heddlev1.ListTurnsRequest{
+		ThreadId: p.ThreadID, PageSize: pageSize(p.Limit), PageToken: text(p.Cursor), Ascending: text(p.SortDirection) == "asc", View: view,
+	}
+	page, err := s.turnsPage(ctx, r.client, req, wireView)
+	if err != nil {
+		return nil, named(badCursor(err, text(p.Cursor)), textNotLoaded, p.ThreadID)
+	}
+	return page, nil
+}
+
+// turnsPage lists turns. A page that would be too large is asked for again with
+// fewer turns.
+func (s *Server) turnsPage(ctx context.Context, c *client, req *heddlev1.ListTurnsRequest, view protocol.ItemsView) (*protocol.TurnsPage, error) {
+	for {
+		resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListTurnsResponse, error) {
+			return c.ListTurns(ctx, req)
+		})
+		if err != nil {
+			return nil, err
+		}
+		page := &protocol.TurnsPage{Data: []protocol.Turn{}, NextCursor: cursorText(resp.GetNextPageToken()), BackwardsCursor: cursorText(resp.GetPreviousPageToken())}
+		for _, t := range resp.GetTurns() {
+			page.Data = append(page.Data, protocol.FromTurnWithItems(t, view, protocol.ItemOptions{Extended: c.isExtended()}))
+		}
+		if n := len(page.Data); n > 1 && tooLarge(page) {
+			req.PageSize = int32(n / 2)
+			continue
+		}
+		return page, nil
+	}
+}
+
+func tooLarge(v any) bool {
+	data, err := jsonrpc.Marshal(v)
+	return err == nil && len(data) > maxAnswer
+}
+
+type itemEntry struct {
+	TurnID        string `json:"turnId"`
+	Item          any    `json:"item"`
+	OutputDefer   bool   `json:"outputDeferred"`
+	StartedAtMs   *int64 `json:"startedAtMs"`
+	CompletedAtMs *int64 `json:"completedAtMs"`
+}
+
+func (s *Server) itemsList(ctx context.Context, r *call, p *protocol.ItemsListParams) (any, error) {
+	req := &heddlev1.ListItemsRequest{ThreadId: p.ThreadID, TurnId: text(p.TurnID), PageSize: pageSize(p.Limit), Descending: text(p.SortDirection) == "desc"}
+	if p.Cursor != nil {
+		if p.Cursor.ItemID != "" {
+			return nil, invalid("thread/items/list from an item is not supported by this server")
+		}
+		req.PageToken = p.Cursor.Token
+	}
+	opts := protocol.ItemOptions{Extended: r.client.isExtended(), DeferOutput: defers(p)}
+	for {
+		resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListItemsResponse, error) {
+			return c.ListItems(ctx, req)
+		})
+		if err != nil {
+			return nil, named(badCursor(err, req.GetPageToken()), textNotLoaded, p.ThreadID)
+		}
+		data := []itemEntry{}
+		for _, it := range resp.GetItems() {
+			deferred := opts.DeferOutput && it.GetCommandExecution() != nil
+			data = append(data, itemEntry{it.GetTurnId(), protocol.FromItem(it, opts), deferred, ms(it.GetStartedAtMs()), ms(it.GetCompletedAtMs())})
+		}
+		if n := len(data); n > 1 && tooLarge(data) {
+			req.PageSize = int32(n / 2)
+			continue
+		}
+		return list{"data": data, "nextCursor": cursorText(resp.GetNextPageToken()), "backwardsCursor": cursorText(resp.GetPreviousPageToken())}, nil
+	}
+}
+
+func ms(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}
+
+func defers(p *protocol.ItemsListParams) bool {
+	s := protocol.ToStruct(p.DeferOutput)
+	return s.GetFields()["commandExecution"].GetBoolValue()
+}
+
+// allTurns returns a thread's turns with their items, oldest first: all of them
+// if they fit into an answer, else the newest that do.
+func (s *Server) allTurns(ctx context.Context, id string) ([]protocol.Turn, error) {
+	out := []protocol.Turn{}
+	size := 0
+	req := &heddlev1.ListTurnsRequest{ThreadId: id, PageSize: 20, View: heddlev1.ItemsView_ITEMS_VIEW_FULL}
+	for {
+		resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListTurnsResponse, error) {
+			return c.ListTurns(ctx, req)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range resp.GetTurns() {
+			turn := protocol.FromTurnWithItems(t, protocol.ViewFull, protocol.ItemOptions{})
+			data, err := jsonrpc.Marshal(turn)
+			if err != nil {
+				return nil, err
+			}
+			if size += len(data); size > maxAnswer && len(out) > 0 {
+				slices.Reverse(out)
+				return out, nil
+			}
+			out = append(out, turn)
+		}
+		if req.PageToken = resp.GetNextPageToken(); req.PageToken == "" {
+			slices.Reverse(out)
+			return out, nil
+		}
+	}
+}
+
+// resumeTurns adds history to the answer of thread/resume: all turns in the
+// deprecated form, one page if asked for, and cursors towards older ones.
+func (s *Server) resumeTurns(ctx context.Context, r *call, p *protocol.ThreadResumeParams, out *protocol.Resumed) ([]protocol.Turn, error) {
+	if page := p.InitialTurnsPage; page != nil {
+		view, wireView := viewOf(page.ItemsView)
+		turns, err := s.turnsPage(ctx, r.client, &heddlev1.ListTurnsRequest{
+			ThreadId: p.ThreadID, PageSize: pageSize(page.Limit), Ascending: text(page.SortDirection) == "asc", View: view,
+		}, wireView)
+		if err != nil {
+			return nil, err
+		}
+		out.InitialTurnsPage = turns
+	}
+	if p.ExcludeTurns {
+		return nil, nil
+	}
+	s.deprecated(r.client, "thread/resume")
+	return s.allTurns(ctx, p.ThreadID)
+}
+
+func (s *Server) terminalsList(ctx context.Context, _ *call, p *protocol.ThreadParams) (any, error) {
+	if s.thread(p.ThreadID) == nil {
+		return nil, invalid(textNotFound + p.ThreadID)
+	}
+	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListBackgroundTerminalsResponse, error) {
+		return c.ListBackgroundTerminals(ctx, &heddlev1.ListBackgroundTerminalsRequest{ThreadId: p.ThreadID})
+	})
+	if err != nil {
+		return nil, named(err, textNotFound, p.ThreadID)
+	}
+	data := []any{}
+	for _, t := range resp.GetTerminals() {
+		data = append(data, list{
+			"itemId": t.GetItemId(), "processId": t.GetProcessId(), "command": t.GetCommand(), "cwd": t.GetCwd(),
+			"osPid": ms(t.GetOsPid()), "cpuPercent": nil, "rssKb": nil,
+		})
+	}
+	return list{"data": data, "nextCursor": nil}, nil
+}
+
+func (s *Server) terminate(ctx context.Context, thread, process string) (int32, error) {
+	if s.thread(thread) == nil {
+		return 0, invalid(textNotFound + thread)
+	}
+	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.TerminateBackgroundTerminalResponse, error) {
+		return c.TerminateBackgroundTerminal(ctx, &heddlev1.TerminateBackgroundTerminalRequest{ThreadId: thread, ProcessId: process})
+	})
+	return resp.GetTerminated(), named(err, textNotFound, thread)
+}
+
+func (s *Server) terminalsTerminate(ctx context.Context, _ *call, p *protocol.TerminalParams) (any, error) {
+	n, err := s.terminate(ctx, p.ThreadID, p.ProcessID)
+	return list{"terminated": n > 0}, err
+}
+
+func (s *Server) terminalsClean(ctx context.Context, _ *call, p *protocol.ThreadParams) (any, error) {
+	_, err := s.terminate(ctx, p.ThreadID, "")
+	return list{}, err
+}

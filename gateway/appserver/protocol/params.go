@@ -1,0 +1,336 @@
+package protocol
+
+import "encoding/json"
+
+// Empty are the parameters of a method whose members are not read.
+type Empty struct{}
+
+// ClientInfo names a client.
+type ClientInfo struct {
+	Name    string  `wire:"name"`
+	Title   *string `wire:"title,opt"`
+	Version string  `wire:"version"`
+}
+
+// Capabilities are what a client asks for.
+type Capabilities struct {
+	ExperimentalAPI bool             `wire:"experimentalApi,default"`
+	OptOut          []string         `wire:"optOutNotificationMethods,opt"`
+	Extensions      *json.RawMessage `wire:"extensions,opt"`
+	Heddle          *json.RawMessage `wire:"heddle,opt"`
+}
+
+// InitializeParams open a connection.
+type InitializeParams struct {
+	ClientInfo   ClientInfo    `wire:"clientInfo"`
+	Capabilities *Capabilities `wire:"capabilities,opt"`
+}
+
+// ThreadSettingsParams are the overrides that start, resume and fork share.
+type ThreadSettingsParams struct {
+	Model                 *string
+	ModelProvider         *string
+	ServiceTier           *string
+	Cwd                   *string
+	ApprovalPolicy        *Approval
+	ApprovalsReviewer     *Reviewer
+	Sandbox               *SandboxMode
+	Permissions           *string
+	Config                *json.RawMessage
+	BaseInstructions      *string
+	DeveloperInstructions *string
+	Personality           *Personality
+	WritableRoots         []AbsPath
+	DynamicTools          *json.RawMessage
+}
+
+// ThreadStartParams start a thread.
+type ThreadStartParams struct {
+	Model                 *string            `wire:"model,opt"`
+	AllowFallback         bool               `wire:"allowProviderModelFallback,default,exp"`
+	ModelProvider         *string            `wire:"modelProvider,opt"`
+	ServiceTier           *string            `wire:"serviceTier,opt"`
+	Cwd                   *string            `wire:"cwd,opt"`
+	RuntimeWorkspaceRoots []AbsPath          `wire:"runtimeWorkspaceRoots,opt,exp"`
+	ApprovalPolicy        *Approval          `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer     *Reviewer          `wire:"approvalsReviewer,opt"`
+	Sandbox               *SandboxMode       `wire:"sandbox,opt"`
+	Permissions           *string            `wire:"permissions,opt,exp"`
+	Config                *json.RawMessage   `wire:"config,opt"`
+	ServiceName           *string            `wire:"serviceName,opt"`
+	BaseInstructions      *string            `wire:"baseInstructions,opt"`
+	DeveloperInstructions *string            `wire:"developerInstructions,opt"`
+	Personality           *Personality       `wire:"personality,opt"`
+	MultiAgentMode        *json.RawMessage   `wire:"multiAgentMode,opt,exp"`
+	DaybreakEnabled       *bool              `wire:"daybreakEnabled,opt,exp"`
+	Ephemeral             *bool              `wire:"ephemeral,opt"`
+	HistoryMode           *HistoryMode       `wire:"historyMode,opt,exp"`
+	SessionStartSource    *StartSource       `wire:"sessionStartSource,opt"`
+	ThreadSource          *string            `wire:"threadSource,opt"`
+	ProjectID             *string            `wire:"projectId,opt,exp"`
+	Environments          []json.RawMessage  `wire:"environments,opt,exp"`
+	DynamicTools          *[]json.RawMessage `wire:"dynamicTools,opt,exp"`
+	CapabilityRoots       []json.RawMessage  `wire:"selectedCapabilityRoots,opt,exp"`
+	MockExperimental      *string            `wire:"mockExperimentalField,opt,exp"`
+	RawEvents             bool               `wire:"experimentalRawEvents,default,exp"`
+}
+
+// TurnsPageParams ask for turns with the answer of thread/resume.
+type TurnsPageParams struct {
+	Limit         *uint32        `wire:"limit,opt"`
+	SortDirection *SortDirection `wire:"sortDirection,opt"`
+	ItemsView     *ItemsView     `wire:"itemsView,opt"`
+}
+
+// ThreadResumeParams load or join a thread.
+type ThreadResumeParams struct {
+	ThreadID              string            `wire:"threadId"`
+	History               []json.RawMessage `wire:"history,opt,exp"`
+	Path                  *string           `wire:"path,opt,exp"`
+	Model                 *string           `wire:"model,opt"`
+	ModelProvider         *string           `wire:"modelProvider,opt"`
+	ServiceTier           *string           `wire:"serviceTier,opt"`
+	Cwd                   *string           `wire:"cwd,opt"`
+	RuntimeWorkspaceRoots []AbsPath         `wire:"runtimeWorkspaceRoots,opt,exp"`
+	ApprovalPolicy        *Approval         `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer     *Reviewer         `wire:"approvalsReviewer,opt"`
+	Sandbox               *SandboxMode      `wire:"sandbox,opt"`
+	Permissions           *string           `wire:"permissions,opt,exp"`
+	Config                *json.RawMessage  `wire:"config,opt"`
+	BaseInstructions      *string           `wire:"baseInstructions,opt"`
+	DeveloperInstructions *string           `wire:"developerInstructions,opt"`
+	Personality           *Personality      `wire:"personality,opt"`
+	ExcludeTurns          bool              `wire:"excludeTurns,default"`
+	InitialTurnsPage      *TurnsPageParams  `wire:"initialTurnsPage,opt,exp"`
+}
+
+// ThreadForkParams copy a thread's history into a new one.
+type ThreadForkParams struct {
+	ThreadID              string           `wire:"threadId"`
+	LastTurnID            *string          `wire:"lastTurnId,opt"`
+	BeforeTurnID          *string          `wire:"beforeTurnId,opt,exp"`
+	Path                  *string          `wire:"path,opt,exp"`
+	Model                 *string          `wire:"model,opt"`
+	ModelProvider         *string          `wire:"modelProvider,opt"`
+	ServiceTier           *string          `wire:"serviceTier,opt"`
+	Cwd                   *string          `wire:"cwd,opt"`
+	RuntimeWorkspaceRoots []AbsPath        `wire:"runtimeWorkspaceRoots,opt,exp"`
+	ApprovalPolicy        *Approval        `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer     *Reviewer        `wire:"approvalsReviewer,opt"`
+	Sandbox               *SandboxMode     `wire:"sandbox,opt"`
+	Permissions           *string          `wire:"permissions,opt,exp"`
+	Config                *json.RawMessage `wire:"config,opt"`
+	BaseInstructions      *string          `wire:"baseInstructions,opt"`
+	DeveloperInstructions *string          `wire:"developerInstructions,opt"`
+	Ephemeral             bool             `wire:"ephemeral,default"`
+	ThreadSource          *string          `wire:"threadSource,opt"`
+	ExcludeTurns          bool             `wire:"excludeTurns,default"`
+	AttachToSource        bool             `wire:"attachToSource,default,exp"`
+	DeferGoal             bool             `wire:"deferGoalContinuation,default,exp"`
+	PredictionMCP         bool             `wire:"experimentalDisablePredictionMcp,default,exp"`
+	PredictionMode        bool             `wire:"experimentalPredictionMode,default,exp"`
+}
+
+// ThreadParams name a thread.
+type ThreadParams struct {
+	ThreadID string `wire:"threadId"`
+}
+
+// ThreadReadParams read a thread.
+type ThreadReadParams struct {
+	ThreadID     string `wire:"threadId"`
+	IncludeTurns bool   `wire:"includeTurns,default"`
+}
+
+// ThreadSetNameParams name a thread.
+type ThreadSetNameParams struct {
+	ThreadID string `wire:"threadId"`
+	Name     string `wire:"name"`
+}
+
+// PageParams ask for a page of a list.
+type PageParams struct {
+	Cursor *string `wire:"cursor,opt"`
+	Limit  *uint32 `wire:"limit,opt"`
+}
+
+// ThreadListParams filter and page thread/list.
+type ThreadListParams struct {
+	Cursor            *string        `wire:"cursor,opt"`
+	Limit             *uint32        `wire:"limit,opt"`
+	SortKey           *ThreadSortKey `wire:"sortKey,opt"`
+	SortDirection     *SortDirection `wire:"sortDirection,opt"`
+	ModelProviders    []string       `wire:"modelProviders,opt"`
+	SourceKinds       []SourceKind   `wire:"sourceKinds,opt"`
+	Originators       []string       `wire:"originators,opt"`
+	Archived          *bool          `wire:"archived,opt"`
+	Cwd               *CwdFilter     `wire:"cwd,opt"`
+	SearchTerm        *string        `wire:"searchTerm,opt"`
+	SectionID         *string        `wire:"sectionId,opt"`
+	IncludedThreadIDs *[]string      `wire:"includedThreadIds,opt"`
+	ExcludedThreadIDs []string       `wire:"excludedThreadIds,opt"`
+	StateDBOnly       bool           `wire:"useStateDbOnly,default"`
+	CurrentAccount    bool           `wire:"currentAccountOnly,default"`
+	ParentThreadID    *string        `wire:"parentThreadId,opt,exp"`
+	AncestorThreadID  *string        `wire:"ancestorThreadId,opt,exp"`
+	AttachedTo        *string        `wire:"attachedToThreadId,opt,exp"`
+	IncludeAttached   bool           `wire:"includeAttachedThreads,default,exp"`
+	ProjectID         *string        `wire:"projectId,opt,exp"`
+}
+
+// TurnsListParams page a thread's turns.
+type TurnsListParams struct {
+	ThreadID      string         `wire:"threadId"`
+	Cursor        *string        `wire:"cursor,opt"`
+	Limit         *uint32        `wire:"limit,opt"`
+	SortDirection *SortDirection `wire:"sortDirection,opt"`
+	ItemsView     *ItemsView     `wire:"itemsView,opt"`
+}
+
+// ItemsListParams page a thread's items.
+type ItemsListParams struct {
+	ThreadID      string           `wire:"threadId"`
+	TurnID        *string          `wire:"turnId,opt"`
+	Cursor        *ItemsCursor     `wire:"cursor,opt"`
+	Limit         *uint32          `wire:"limit,opt"`
+	SortDirection *SortDirection   `wire:"sortDirection,opt"`
+	DeferOutput   *json.RawMessage `wire:"deferOutput,opt"`
+}
+
+// TerminalParams name a background terminal.
+type TerminalParams struct {
+	ThreadID  string `wire:"threadId"`
+	ProcessID string `wire:"processId"`
+}
+
+// SettingsUpdateParams change a thread's settings.
+type SettingsUpdateParams struct {
+	ThreadID          string             `wire:"threadId"`
+	Cwd               *string            `wire:"cwd,opt"`
+	ApprovalPolicy    *Approval          `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer *Reviewer          `wire:"approvalsReviewer,opt"`
+	SandboxPolicy     *SandboxPolicy     `wire:"sandboxPolicy,opt"`
+	Permissions       *string            `wire:"permissions,opt"`
+	Model             *string            `wire:"model,opt"`
+	ServiceTier       *string            `wire:"serviceTier,opt"`
+	Effort            *string            `wire:"effort,opt"`
+	Summary           *Summary           `wire:"summary,opt"`
+	CollaborationMode *CollaborationMode `wire:"collaborationMode,opt"`
+	Personality       *Personality       `wire:"personality,opt"`
+}
+
+// TurnStartParams start a turn.
+type TurnStartParams struct {
+	ThreadID              string             `wire:"threadId"`
+	ClientUserMessageID   *string            `wire:"clientUserMessageId,opt"`
+	Input                 []UserInput        `wire:"input"`
+	ClientMetadata        *json.RawMessage   `wire:"responsesapiClientMetadata,opt,exp"`
+	ClientMetadataPatch   *json.RawMessage   `wire:"responsesapiClientMetadataPatch,opt,exp"`
+	AdditionalContext     *json.RawMessage   `wire:"additionalContext,opt,exp"`
+	Environments          []json.RawMessage  `wire:"environments,opt,exp"`
+	Cwd                   *string            `wire:"cwd,opt"`
+	RuntimeWorkspaceRoots []AbsPath          `wire:"runtimeWorkspaceRoots,opt,exp"`
+	ApprovalPolicy        *Approval          `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer     *Reviewer          `wire:"approvalsReviewer,opt"`
+	SandboxPolicy         *SandboxPolicy     `wire:"sandboxPolicy,opt"`
+	Permissions           *string            `wire:"permissions,opt,exp"`
+	Model                 *string            `wire:"model,opt"`
+	ServiceTier           *string            `wire:"serviceTier,opt"`
+	ServiceTierForTurn    *string            `wire:"serviceTierForTurn,opt"`
+	Effort                *string            `wire:"effort,opt"`
+	Summary               *Summary           `wire:"summary,opt"`
+	Personality           *Personality       `wire:"personality,opt"`
+	OutputSchema          *json.RawMessage   `wire:"outputSchema,opt"`
+	CollaborationMode     *CollaborationMode `wire:"collaborationMode,opt,exp"`
+	MultiAgentMode        *json.RawMessage   `wire:"multiAgentMode,opt,exp"`
+	CyberAccessProgram    *string            `wire:"cyberAccessProgram,opt,exp"`
+	DisabledPluginIDs     []string           `wire:"disabledPluginIds,opt"`
+	RootTurnID            *string            `wire:"rootTurnId,opt"`
+	ParentTurnID          *string            `wire:"parentTurnId,opt"`
+	TurnTrigger           *string            `wire:"turnTrigger,opt"`
+	ToolOutput            *json.RawMessage   `wire:"toolOutput,opt"`
+}
+
+// TurnSteerParams add input to the running turn.
+type TurnSteerParams struct {
+	ThreadID            string           `wire:"threadId"`
+	ClientUserMessageID *string          `wire:"clientUserMessageId,opt"`
+	Input               []UserInput      `wire:"input"`
+	ClientMetadata      *json.RawMessage `wire:"responsesapiClientMetadata,opt,exp"`
+	ClientMetadataPatch *json.RawMessage `wire:"responsesapiClientMetadataPatch,opt,exp"`
+	AdditionalContext   *json.RawMessage `wire:"additionalContext,opt,exp"`
+	ExpectedTurnID      string           `wire:"expectedTurnId"`
+}
+
+// TurnInterruptParams end the running turn.
+type TurnInterruptParams struct {
+	ThreadID string `wire:"threadId"`
+	TurnID   string `wire:"turnId"`
+}
+
+// TerminalSize is the size of a terminal in character cells.
+type TerminalSize struct {
+	Rows uint16 `wire:"rows"`
+	Cols uint16 `wire:"cols"`
+}
+
+// ExecParams run one command.
+type ExecParams struct {
+	Command           []string           `wire:"command"`
+	ProcessID         *string            `wire:"processId,opt"`
+	TTY               bool               `wire:"tty,default"`
+	StreamStdin       bool               `wire:"streamStdin,default"`
+	StreamOutput      bool               `wire:"streamStdoutStderr,default"`
+	OutputBytesCap    *uint64            `wire:"outputBytesCap,opt"`
+	DisableOutputCap  bool               `wire:"disableOutputCap,default"`
+	DisableTimeout    bool               `wire:"disableTimeout,default"`
+	TimeoutMs         *int64             `wire:"timeoutMs,opt"`
+	Cwd               *string            `wire:"cwd,opt"`
+	Env               map[string]*string `wire:"env,opt"`
+	Size              *TerminalSize      `wire:"size,opt"`
+	SandboxPolicy     *SandboxPolicy     `wire:"sandboxPolicy,opt"`
+	PermissionProfile *string            `wire:"permissionProfile,opt,exp"`
+}
+
+// ExecWriteParams write to a command's stdin.
+type ExecWriteParams struct {
+	ProcessID   string  `wire:"processId"`
+	DeltaBase64 *string `wire:"deltaBase64,opt"`
+	CloseStdin  bool    `wire:"closeStdin,default"`
+}
+
+// ExecResizeParams resize a command's terminal.
+type ExecResizeParams struct {
+	ProcessID string       `wire:"processId"`
+	Size      TerminalSize `wire:"size"`
+}
+
+// ExecTerminateParams end a command.
+type ExecTerminateParams struct {
+	ProcessID string `wire:"processId"`
+}
+
+// ModelListParams page the catalogue of models.
+type ModelListParams struct {
+	Cursor        *string `wire:"cursor,opt"`
+	Limit         *uint32 `wire:"limit,opt"`
+	IncludeHidden *bool   `wire:"includeHidden,opt"`
+	ModelProvider *string `wire:"modelProvider,opt"`
+}
+
+// ConfigReadParams read the effective config.
+type ConfigReadParams struct {
+	Cwd           *string `wire:"cwd,opt"`
+	IncludeLayers bool    `wire:"includeLayers,default"`
+}
+
+// CwdsParams name folders.
+type CwdsParams struct {
+	Cwds        []string `wire:"cwds,default"`
+	ForceReload bool     `wire:"forceReload,default"`
+}
+
+// AccountReadParams read the account.
+type AccountReadParams struct {
+	RefreshToken bool `wire:"refreshToken,default"`
+}

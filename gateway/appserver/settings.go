@@ -1,0 +1,185 @@
+package appserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+	"github.com/heddle-dev/heddle/gateway/jsonrpc"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// maxInputChars is the longest text that one turn takes.
+const maxInputChars = 1048576
+
+// profile is a named sandbox policy.
+type profile struct {
+	id, description string
+	mode            protocol.SandboxMode
+}
+
+func profiles() []profile {
+	return []profile{
+		{":read-only", "Commands can read, and write nothing.", protocol.ModeReadOnly},
+		{":workspace", "Commands can write in the workspace.", protocol.ModeWorkspaceWrite},
+		{":danger-full-access", "Commands run without a sandbox.", protocol.ModeFullAccess},
+	}
+}
+
+func profileSummaries() []any {
+	var out []any
+	for _, p := range profiles() {
+		out = append(out, list{"id": p.id, "description": p.description, "allowed": true})
+	}
+	return out
+}
+
+func modeOfProfile(id string) (protocol.SandboxMode, error) {
+	for _, p := range profiles() {
+		if p.id == id {
+			return p.mode, nil
+		}
+	}
+	return "", invalid(fmt.Sprintf("unknown permission profile `%s`", id))
+}
+
+func text[T ~string](p *T) string {
+	if p == nil {
+		return ""
+	}
+	return string(*p)
+}
+
+// sandboxOf reads the sandbox of a request: a mode or a profile. The rest of the
+// policy is left to the config.
+func sandboxOf(mode *protocol.SandboxMode, permissions *string) (*heddlev1.SandboxPolicy, error) {
+	if permissions != nil {
+		m, err := modeOfProfile(*permissions)
+		if err != nil {
+			return nil, err
+		}
+		mode = &m
+	}
+	if mode == nil {
+		return nil, nil
+	}
+	return &heddlev1.SandboxPolicy{Level: protocol.LevelOf(*mode)}, nil
+}
+
+// setApproval copies an approval policy into settings.
+func setApproval(s *heddlev1.ThreadSettings, a *protocol.Approval) {
+	if a == nil {
+		return
+	}
+	s.ApprovalPolicy = a.Name
+	if a.Granular != nil {
+		s.GranularApproval, _ = structpb.NewStruct(a.Granular)
+	}
+}
+
+// configOf reads the config overrides of a request.
+func configOf(raw *json.RawMessage) (*structpb.Struct, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	s := protocol.ToStruct(raw)
+	if s == nil {
+		return nil, invalid("Invalid request: invalid type: config must be a map")
+	}
+	return s, nil
+}
+
+func startSettings(p *protocol.ThreadStartParams) (*heddlev1.ThreadSettings, error) {
+	s := &heddlev1.ThreadSettings{
+		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
+		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
+		DeveloperInstructions: text(p.DeveloperInstructions), Personality: text(p.Personality),
+	}
+	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, p.DynamicTools)
+}
+
+func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *protocol.SandboxMode, permissions *string, config *json.RawMessage, tools *[]json.RawMessage) (*heddlev1.ThreadSettings, error) {
+	setApproval(s, a)
+	var err error
+	if s.Sandbox, err = sandboxOf(mode, permissions); err != nil {
+		return nil, err
+	}
+	if s.Config, err = configOf(config); err != nil {
+		return nil, err
+	}
+	if tools != nil {
+		raw, err := json.Marshal(*tools)
+		if err != nil {
+			return nil, err
+		}
+		s.DynamicTools = protocol.ToList(raw)
+	}
+	return s, nil
+}
+
+func resumeSettings(p *protocol.ThreadResumeParams) (*heddlev1.ThreadSettings, error) {
+	s := &heddlev1.ThreadSettings{
+		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
+		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
+		DeveloperInstructions: text(p.DeveloperInstructions), Personality: text(p.Personality),
+	}
+	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, nil)
+}
+
+func forkSettings(p *protocol.ThreadForkParams) (*heddlev1.ThreadSettings, error) {
+	s := &heddlev1.ThreadSettings{
+		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
+		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions), DeveloperInstructions: text(p.DeveloperInstructions),
+	}
+	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, nil)
+}
+
+func turnSettings(p *protocol.TurnStartParams) (*heddlev1.ThreadSettings, error) {
+	s := &heddlev1.ThreadSettings{
+		Cwd: text(p.Cwd), Model: text(p.Model), ServiceTier: text(p.ServiceTier), ApprovalsReviewer: text(p.ApprovalsReviewer),
+		ReasoningEffort: text(p.Effort), ReasoningSummary: text(p.Summary), Personality: text(p.Personality),
+	}
+	s, err := finishSettings(s, p.ApprovalPolicy, nil, p.Permissions, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if p.SandboxPolicy != nil {
+		s.Sandbox = protocol.ToSandbox(p.SandboxPolicy)
+	}
+	if m := p.CollaborationMode; m != nil {
+		s.CollaborationMode = protocol.ToStruct(&m.Raw)
+	}
+	return s, nil
+}
+
+func updateSettings(p *protocol.SettingsUpdateParams) (*heddlev1.ThreadSettings, error) {
+	return turnSettings(&protocol.TurnStartParams{
+		Cwd: p.Cwd, ApprovalPolicy: p.ApprovalPolicy, ApprovalsReviewer: p.ApprovalsReviewer, SandboxPolicy: p.SandboxPolicy,
+		Permissions: p.Permissions, Model: p.Model, ServiceTier: p.ServiceTier, Effort: p.Effort, Summary: p.Summary,
+		CollaborationMode: p.CollaborationMode, Personality: p.Personality,
+	})
+}
+
+// inputOf reads and bounds a turn's input.
+func inputOf(in []protocol.UserInput, clientID *string) (*heddlev1.UserMessage, error) {
+	chars := 0
+	for _, u := range in {
+		if u.Type == "text" {
+			chars += utf8.RuneCountInString(u.Text)
+		}
+	}
+	if chars > maxInputChars {
+		return nil, &jsonrpc.Error{
+			Code:    jsonrpc.CodeInvalidParams,
+			Message: fmt.Sprintf("Input exceeds the maximum length of %d characters.", maxInputChars),
+			Data:    list{"input_error_code": "input_too_large", "max_chars": maxInputChars, "actual_chars": chars},
+		}
+	}
+	msg, err := protocol.ToInput(in, clientID)
+	if err != nil {
+		return nil, invalid(err.Error())
+	}
+	return msg, nil
+}

@@ -1,0 +1,194 @@
+package appserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+)
+
+// entry is one method: how its parameters are decoded and what it does.
+type entry struct {
+	decode func(raw json.RawMessage) (params any, experimental []string, err error)
+	run    func(s *Server, ctx context.Context, r *call, params any) (any, error)
+	// inline methods run in the reading goroutine, before the next message.
+	inline bool
+}
+
+// handle makes an entry of a typed handler.
+func handle[P any](f func(*Server, context.Context, *call, *P) (any, error)) entry {
+	return entry{
+		decode: func(raw json.RawMessage) (any, []string, error) {
+			p := new(P)
+			experimental, err := protocol.Decode(raw, p)
+			return p, experimental, err
+		},
+		run: func(s *Server, ctx context.Context, r *call, params any) (any, error) {
+			return f(s, ctx, r, params.(*P))
+		},
+	}
+}
+
+// inline makes an entry that runs before the next message is read.
+func inline[P any](f func(*Server, context.Context, *call, *P) (any, error)) entry {
+	e := handle(f)
+	e.inline = true
+	return e
+}
+
+// bare makes an entry of a method without parameters.
+func bare(f func(*Server, context.Context, *call) (any, error)) entry {
+	return entry{
+		decode: func(json.RawMessage) (any, []string, error) { return nil, nil, nil },
+		run:    func(s *Server, ctx context.Context, r *call, _ any) (any, error) { return f(s, ctx, r) },
+	}
+}
+
+// fixed makes an entry with one true answer.
+func fixed[P any](result any) entry {
+	return handle(func(*Server, context.Context, *call, *P) (any, error) { return result, nil })
+}
+
+type list = map[string]any
+
+// table returns what is done for a method.
+func table(method string) (entry, bool) {
+	switch method {
+	case "initialize":
+		return inline((*Server).initialize), true
+	case "thread/start":
+		return handle((*Server).threadStart), true
+	case "thread/resume":
+		return handle((*Server).threadResume), true
+	case "thread/fork":
+		return handle((*Server).threadFork), true
+	case "thread/read":
+		return handle((*Server).threadRead), true
+	case "thread/list":
+		return handle((*Server).threadList), true
+	case "thread/loaded/list":
+		return handle((*Server).threadLoadedList), true
+	case "thread/archive":
+		return handle((*Server).threadArchive), true
+	case "thread/unarchive":
+		return handle((*Server).threadUnarchive), true
+	case "thread/delete":
+		return handle((*Server).threadDelete), true
+	case "thread/name/set":
+		return handle((*Server).threadNameSet), true
+	case "thread/unsubscribe":
+		return handle((*Server).threadUnsubscribe), true
+	case "thread/turns/list":
+		return handle((*Server).turnsList), true
+	case "thread/items/list":
+		return handle((*Server).itemsList), true
+	case "thread/settings/update":
+		return handle((*Server).settingsUpdate), true
+	case "thread/backgroundTerminals/list":
+		return handle((*Server).terminalsList), true
+	case "thread/backgroundTerminals/terminate":
+		return handle((*Server).terminalsTerminate), true
+	case "thread/backgroundTerminals/clean":
+		return handle((*Server).terminalsClean), true
+	case "turn/start":
+		return handle((*Server).turnStart), true
+	case "turn/steer":
+		return handle((*Server).turnSteer), true
+	case "turn/interrupt":
+		return handle((*Server).turnInterrupt), true
+	case "command/exec":
+		return inline((*Server).commandExec), true
+	case "command/exec/write":
+		return inline((*Server).execWrite), true
+	case "command/exec/resize":
+		return inline((*Server).execResize), true
+	case "command/exec/terminate":
+		return inline((*Server).execTerminate), true
+	case "model/list":
+		return handle((*Server).modelList), true
+	case "config/read":
+		return handle((*Server).configRead), true
+	case "configRequirements/read":
+		return bare(func(*Server, context.Context, *call) (any, error) { return list{"requirements": nil}, nil }), true
+	case "skills/list":
+		return handle((*Server).skillsList), true
+	case "hooks/list":
+		return handle((*Server).hooksList), true
+	case "permissionProfile/list":
+		return fixed[protocol.PageParams](list{"data": profileSummaries(), "nextCursor": nil}), true
+	}
+	return absent(method)
+}
+
+// absent answers for what heddle does not have, where an empty answer is true.
+func absent(method string) (entry, bool) {
+	switch method {
+	case "account/read":
+		return fixed[protocol.AccountReadParams](list{"account": nil, "requiresOpenaiAuth": false}), true
+	case "account/rateLimits/read":
+		return fixed[protocol.Empty](list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}), true
+	case "account/bedrock/checkGovCloudRequirements":
+		return fixed[protocol.Empty](list{"isGovCloud": false, "shouldWarn": false}), true
+	case "thread/goal/get":
+		return fixed[protocol.ThreadParams](list{"goal": nil}), true
+	case "thread/goal/clear":
+		return fixed[protocol.ThreadParams](list{"cleared": false}), true
+	case "plugin/installed":
+		return fixed[protocol.Empty](list{"marketplaces": []any{}}), true
+	case "collaborationMode/list", "app/installed":
+		return fixed[protocol.Empty](list{"data": []any{}}), true
+	case "mcpServerStatus/list", "experimentalFeature/list", "app/list":
+		return fixed[protocol.PageParams](list{"data": []any{}, "nextCursor": nil}), true
+	}
+	return entry{}, false
+}
+
+// lookup finds a method and decodes its parameters.
+func lookup(method string, raw json.RawMessage, experimental bool) (entry, any, error) {
+	known, needs := protocol.Known(method)
+	if !known {
+		return entry{}, nil, invalid("Invalid request: " + protocol.UnknownVariant(method, protocol.Methods()).Error())
+	}
+	e, ok := table(method)
+	if ok {
+		params, used, err := e.decode(raw)
+		if err != nil {
+			return entry{}, nil, invalid("Invalid request: " + err.Error())
+		}
+		if needs && !experimental {
+			return entry{}, nil, invalid(method + " requires experimentalApi capability")
+		}
+		if len(used) > 0 && !experimental {
+			return entry{}, nil, invalid(method + "." + slices.Min(used) + " requires experimentalApi capability")
+		}
+		if id := laneOf(params); id != "" {
+			if _, err := uuid.Parse(id); err != nil {
+				return entry{}, nil, invalid("invalid thread id: " + err.Error())
+			}
+		}
+		return e, params, nil
+	}
+	if needs && !experimental {
+		return entry{}, nil, invalid(method + " requires experimentalApi capability")
+	}
+	e2 := invalid(fmt.Sprintf("%s is not supported by this server", method))
+	e2.Data = map[string]any{"reason": "NOT_SUPPORTED"}
+	return entry{}, nil, e2
+}
+
+// laneOf is the thread that a request is about, empty for none.
+func laneOf(params any) string {
+	v := reflect.ValueOf(params)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return ""
+	}
+	f := v.Elem().FieldByName("ThreadID")
+	if !f.IsValid() {
+		return ""
+	}
+	return f.String()
+}

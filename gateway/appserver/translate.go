@@ -1,0 +1,371 @@
+package appserver
+
+import (
+	"context"
+
+	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// translator turns the events of one thread, read from some seq on, into notes.
+// It belongs to one goroutine.
+type translator struct {
+	thread string
+	opts   protocol.ItemOptions
+	// global leaves out what only subscribers see.
+	global bool
+	read   func(ctx context.Context, item string, offset, length int64) ([]byte, error)
+
+	state   heddlev1.ThreadState
+	input   bool
+	pending map[string]bool
+	items   map[string]*openItem
+	shown   string
+}
+
+// openItem is an item whose start was seen.
+type openItem struct {
+	prefix []byte
+	// text is how much of a message's text was shown as deltas.
+	text   int
+	output outputView
+}
+
+// newTranslator starts from a thread's row.
+func newTranslator(t *heddlev1.Thread, pending []*heddlev1.Approval) *translator {
+	tr := &translator{
+		thread: t.GetId(), state: t.GetState(), input: t.GetWaitingOnUserInput(),
+		pending: map[string]bool{}, items: map[string]*openItem{},
+	}
+	for _, a := range pending {
+		tr.pending[a.GetId()] = true
+	}
+	tr.shown = key(tr.status())
+	return tr
+}
+
+func (tr *translator) status() protocol.Status {
+	return protocol.StatusOf(tr.state, len(tr.pending) > 0, tr.input)
+}
+
+func key(s protocol.Status) string {
+	k := s.Type
+	for _, f := range s.ActiveFlags {
+		k += " " + f
+	}
+	return k
+}
+
+type threadID struct {
+	ThreadID string `json:"threadId"`
+}
+
+type statusChanged struct {
+	ThreadID string          `json:"threadId"`
+	Status   protocol.Status `json:"status"`
+}
+
+func statusNote(thread string, s protocol.Status) note {
+	return note{method: "thread/status/changed", all: true, key: "status/" + thread, params: statusChanged{thread, s}}
+}
+
+// showStatus emits the status if it is not the one shown last.
+func (tr *translator) showStatus(emit func(note) error) error {
+	s := tr.status()
+	if k := key(s); k != tr.shown {
+		tr.shown = k
+		return emit(statusNote(tr.thread, s))
+	}
+	return nil
+}
+
+// event passes an event's notes to emit, in order.
+func (tr *translator) event(ctx context.Context, e *heddlev1.Event, emit func(note) error) error {
+	switch p := e.GetPayload().(type) {
+	case *heddlev1.Event_ItemDelta:
+		return tr.itemDelta(e, p.ItemDelta, emit)
+	case *heddlev1.Event_OutputAdvanced:
+		return tr.outputAdvanced(ctx, e, p.OutputAdvanced, emit)
+	case *heddlev1.Event_ItemStarted:
+		return tr.itemStarted(e, p.ItemStarted.GetItem(), emit)
+	case *heddlev1.Event_ItemCompleted:
+		return tr.itemCompleted(e, p.ItemCompleted.GetItem(), emit)
+	case *heddlev1.Event_TurnStarted:
+		tr.state = heddlev1.ThreadState_THREAD_STATE_ACTIVE
+		if err := tr.showStatus(emit); err != nil {
+			return err
+		}
+		return tr.local(emit, note{method: "turn/started", seq: e.GetSeq(), params: turnNote{tr.thread, protocol.FromTurn(p.TurnStarted.GetTurn())}})
+	case *heddlev1.Event_TurnCompleted:
+		return tr.turnCompleted(e, p.TurnCompleted.GetTurn(), emit)
+	case *heddlev1.Event_ApprovalRequested:
+		return tr.approvalRequested(e, p.ApprovalRequested.GetApproval(), emit)
+	case *heddlev1.Event_ApprovalResolved:
+		return tr.approvalResolved(e, p.ApprovalResolved.GetApproval(), emit)
+	case *heddlev1.Event_ErrorRaised:
+		return tr.errorRaised(e, p.ErrorRaised, emit)
+	case *heddlev1.Event_ThreadNamed:
+		return emit(nameNote(tr.thread, p.ThreadNamed.GetName(), e.GetSeq()))
+	}
+	if tr.global {
+		return nil
+	}
+	return tr.detail(e, emit)
+}
+
+// detail handles the events that make one note for subscribers.
+func (tr *translator) detail(e *heddlev1.Event, emit func(note) error) error {
+	n := note{seq: e.GetSeq()}
+	switch p := e.GetPayload().(type) {
+	case *heddlev1.Event_TerminalInteraction:
+		t := p.TerminalInteraction
+		n.method = "item/commandExecution/terminalInteraction"
+		n.params = struct {
+			itemRef
+			ProcessID string `json:"processId"`
+			Stdin     string `json:"stdin"`
+		}{itemRef{tr.thread, e.GetTurnId(), t.GetItemId()}, t.GetProcessId(), protocol.Clip(t.GetStdin())}
+	case *heddlev1.Event_PlanUpdated:
+		n.method, n.params = "turn/plan/updated", planNote(tr.thread, e.GetTurnId(), p.PlanUpdated)
+	case *heddlev1.Event_DiffUpdated:
+		n.method = "turn/diff/updated"
+		n.params = struct {
+			turnRef
+			Diff string `json:"diff"`
+		}{turnRef{tr.thread, e.GetTurnId()}, protocol.Clip(p.DiffUpdated.GetDiff())}
+	case *heddlev1.Event_TokenUsageUpdated:
+		if err := emit(usageNote(tr.thread, e.GetTurnId(), p.TokenUsageUpdated.GetUsage(), e.GetSeq())); err != nil {
+			return err
+		}
+		n = note{method: "account/rateLimits/updated", params: map[string]any{"rateLimits": protocol.RateLimits{}}}
+	case *heddlev1.Event_WarningRaised:
+		n.method, n.params = "warning", warningParams(tr.thread, p.WarningRaised.GetMessage())
+	case *heddlev1.Event_SettingsChanged:
+		n.method = "thread/settings/updated"
+		n.params = map[string]any{"threadId": tr.thread, "threadSettings": protocol.FromSettings(p.SettingsChanged.GetSettings())}
+	case *heddlev1.Event_RangeCompacted:
+		if !p.RangeCompacted.GetDamaged() {
+			return nil
+		}
+		n.method, n.params = "warning", warningParams(tr.thread, "some records of this thread could not be read and are left out")
+	default:
+		return nil
+	}
+	return emit(n)
+}
+
+// local emits a note for subscribers.
+func (tr *translator) local(emit func(note) error, n note) error {
+	if tr.global {
+		return nil
+	}
+	return emit(n)
+}
+
+type turnRef struct {
+	ThreadID string `json:"threadId"`
+	TurnID   string `json:"turnId"`
+}
+
+type itemRef struct {
+	ThreadID string `json:"threadId"`
+	TurnID   string `json:"turnId"`
+	ItemID   string `json:"itemId"`
+}
+
+type turnNote struct {
+	ThreadID string        `json:"threadId"`
+	Turn     protocol.Turn `json:"turn"`
+}
+
+func warningParams(thread, message string) any {
+	return map[string]any{"threadId": thread, "message": protocol.Clip(message)}
+}
+
+func nameNote(thread, name string, seq uint64) note {
+	var n *string
+	if name != "" {
+		n = &name
+	}
+	return note{method: "thread/name/updated", all: true, seq: seq, params: map[string]any{"threadId": thread, "threadName": n}}
+}
+
+func usageNote(thread, turn string, u *heddlev1.ThreadTokenUsage, seq uint64) note {
+	return note{method: "thread/tokenUsage/updated", seq: seq, params: map[string]any{
+		"threadId": thread, "turnId": turn, "tokenUsage": protocol.FromUsage(u),
+	}}
+}
+
+func planNote(thread, turn string, p *heddlev1.PlanUpdated) any {
+	type step struct {
+		Step   string `json:"step"`
+		Status string `json:"status"`
+	}
+	steps := make([]step, 0, len(p.GetSteps()))
+	for _, s := range p.GetSteps() {
+		status := s.GetStatus()
+		if status != "inProgress" && status != "completed" {
+			status = "pending"
+		}
+		steps = append(steps, step{s.GetStep(), status})
+	}
+	var explanation *string
+	if p.GetExplanation() != "" {
+		explanation = &p.Explanation
+	}
+	return struct {
+		turnRef
+		Explanation *string `json:"explanation"`
+		Plan        []step  `json:"plan"`
+	}{turnRef{thread, turn}, explanation, steps}
+}
+
+func (tr *translator) itemStarted(e *heddlev1.Event, it *heddlev1.Item, emit func(note) error) error {
+	if tr.global {
+		return nil
+	}
+	tr.items[it.GetId()] = &openItem{
+		prefix: deltaPrefix(tr.thread, e.GetTurnId(), it.GetId()),
+		text:   len(it.GetAgentMessage().GetText()) + len(it.GetPlan().GetText()),
+	}
+	return emit(note{method: "item/started", seq: e.GetSeq(), params: struct {
+		turnRef
+		Item        any   `json:"item"`
+		StartedAtMs int64 `json:"startedAtMs"`
+	}{turnRef{tr.thread, e.GetTurnId()}, protocol.FromItem(it, tr.opts), it.GetStartedAtMs()}})
+}
+
+// open returns the item's state, also for one that started before the cursor.
+func (tr *translator) open(e *heddlev1.Event, id string) *openItem {
+	o := tr.items[id]
+	if o == nil {
+		// text < 0: what was shown before is not known.
+		o = &openItem{prefix: deltaPrefix(tr.thread, e.GetTurnId(), id), text: -1}
+		tr.items[id] = o
+	}
+	return o
+}
+
+func (tr *translator) itemDelta(e *heddlev1.Event, d *heddlev1.ItemDelta, emit func(note) error) error {
+	if tr.global {
+		return nil
+	}
+	o := tr.open(e, d.GetItemId())
+	n := note{seq: e.GetSeq()}
+	switch p := d.GetDelta().(type) {
+	case *heddlev1.ItemDelta_AgentText:
+		n.method, n.body = "item/agentMessage/delta", delta(o.prefix, p.AgentText, "", 0)
+		o.show(len(p.AgentText))
+	case *heddlev1.ItemDelta_PlanText:
+		n.method, n.body = "item/plan/delta", delta(o.prefix, p.PlanText, "", 0)
+		o.show(len(p.PlanText))
+	case *heddlev1.ItemDelta_SummaryText:
+		n.method, n.body = "item/reasoning/summaryTextDelta", delta(o.prefix, p.SummaryText.GetText(), "summaryIndex", p.SummaryText.GetIndex())
+	case *heddlev1.ItemDelta_ReasoningText:
+		n.method, n.body = "item/reasoning/textDelta", delta(o.prefix, p.ReasoningText.GetText(), "contentIndex", p.ReasoningText.GetIndex())
+	case *heddlev1.ItemDelta_SummaryPart:
+		n.method = "item/reasoning/summaryPartAdded"
+		n.params = struct {
+			itemRef
+			SummaryIndex int32 `json:"summaryIndex"`
+		}{itemRef{tr.thread, e.GetTurnId(), d.GetItemId()}, p.SummaryPart}
+	default:
+		return nil
+	}
+	return emit(n)
+}
+
+func (o *openItem) show(n int) {
+	if o.text >= 0 {
+		o.text += n
+	}
+}
+
+// itemCompleted shows what the deltas left out before the item itself: the tail
+// of the output, and text whose deltas were compacted away.
+func (tr *translator) itemCompleted(e *heddlev1.Event, it *heddlev1.Item, emit func(note) error) error {
+	if tr.global {
+		return nil
+	}
+	if o := tr.items[it.GetId()]; o != nil {
+		delete(tr.items, it.GetId())
+		if rest := o.output.flush(); len(rest) > 0 {
+			if err := emit(note{method: outputMethod, body: delta(o.prefix, rest, "", 0)}); err != nil {
+				return err
+			}
+		}
+		method, text := "item/agentMessage/delta", it.GetAgentMessage().GetText()
+		if it.GetPlan() != nil {
+			method, text = "item/plan/delta", it.GetPlan().GetText()
+		}
+		if o.text >= 0 && o.text < len(text) {
+			if err := emit(note{method: method, body: delta(o.prefix, protocol.Clip(text[o.text:]), "", 0)}); err != nil {
+				return err
+			}
+		}
+	}
+	return emit(note{method: "item/completed", seq: e.GetSeq(), params: struct {
+		turnRef
+		Item              any    `json:"item"`
+		CompletedAtMs     int64  `json:"completedAtMs"`
+		ContentTokenCount *int64 `json:"contentTokenCount"`
+	}{turnRef{tr.thread, e.GetTurnId()}, protocol.FromItem(it, tr.opts), it.GetCompletedAtMs(), nil}})
+}
+
+func (tr *translator) turnCompleted(e *heddlev1.Event, t *heddlev1.Turn, emit func(note) error) error {
+	clear(tr.pending)
+	tr.input = false
+	tr.state = heddlev1.ThreadState_THREAD_STATE_IDLE
+	if t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_FAILED {
+		tr.state = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
+	}
+	wire := protocol.FromTurn(t)
+	if m := t.GetLastAgentMessage(); m != nil && t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
+		wire.Items, wire.ItemsView = []any{protocol.FromItem(m, tr.opts)}, protocol.ViewSummary
+	}
+	err := emit(note{method: "thread/readState/changed", all: true, experimental: true, key: "read/" + tr.thread, params: map[string]any{
+		"threadId": tr.thread, "readState": readState(e.GetSeq()),
+	}})
+	if err != nil {
+		return err
+	}
+	if err := tr.showStatus(emit); err != nil {
+		return err
+	}
+	return tr.local(emit, note{method: "turn/completed", seq: e.GetSeq(), params: turnNote{tr.thread, wire}})
+}
+
+func (tr *translator) errorRaised(e *heddlev1.Event, p *heddlev1.ErrorRaised, emit func(note) error) error {
+	if !p.GetWillRetry() {
+		tr.state = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
+		clear(tr.pending)
+		if err := tr.showStatus(emit); err != nil {
+			return err
+		}
+	}
+	return tr.local(emit, note{method: "error", seq: e.GetSeq(), params: struct {
+		turnRef
+		Error     *protocol.TurnError `json:"error"`
+		WillRetry bool                `json:"willRetry"`
+	}{turnRef{tr.thread, e.GetTurnId()}, protocol.FromError(p.GetError()), p.GetWillRetry()}})
+}
+
+func (tr *translator) approvalRequested(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
+	tr.pending[a.GetId()] = true
+	if err := tr.showStatus(emit); err != nil {
+		return err
+	}
+	return tr.local(emit, note{ask: a, seq: e.GetSeq()})
+}
+
+func (tr *translator) approvalResolved(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
+	delete(tr.pending, a.GetId())
+	id := a.GetRequestId()
+	err := tr.local(emit, note{method: "serverRequest/resolved", seq: e.GetSeq(), resolved: &id, params: map[string]any{
+		"threadId": tr.thread, "requestId": id,
+	}})
+	if err != nil {
+		return err
+	}
+	return tr.showStatus(emit)
+}

@@ -1,0 +1,71 @@
+// Package auth decides which connections a listener of the gateway accepts.
+//
+// A request with an Origin header comes from a browser's page and is refused,
+// so that no web site reaches a local server. With a Token, upgrades must carry
+// it as a bearer token; it is compared by its SHA-256 in constant time.
+package auth
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// Token is a capability: whoever knows it may connect. The zero Token accepts
+// everybody.
+type Token struct {
+	sum [sha256.Size]byte
+	set bool
+}
+
+// TokenFromFile reads a token from the first line of a file.
+func TokenFromFile(path string) (Token, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Token{}, fmt.Errorf("read the token file: %w", err)
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	line = strings.TrimSpace(line)
+	if line == "" {
+		return Token{}, fmt.Errorf("token file %s is empty", path)
+	}
+	return Token{sum: sha256.Sum256([]byte(line)), set: true}, nil
+}
+
+// TokenFromSHA256 takes the hexadecimal SHA-256 of a token.
+func TokenFromSHA256(digest string) (Token, error) {
+	raw, err := hex.DecodeString(strings.TrimPrefix(strings.TrimSpace(digest), "sha256:"))
+	if err != nil || len(raw) != sha256.Size {
+		return Token{}, errors.New("the token's SHA-256 must be 64 hexadecimal digits")
+	}
+	t := Token{set: true}
+	copy(t.sum[:], raw)
+	return t, nil
+}
+
+// Set reports whether the token restricts anything.
+func (t Token) Set() bool { return t.set }
+
+// Allows reports whether a request carries the token.
+func (t Token) Allows(r *http.Request) bool {
+	if !t.set {
+		return true
+	}
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return false
+	}
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return subtle.ConstantTimeCompare(sum[:], t.sum[:]) == 1
+}
+
+// FromBrowser reports whether a request was made by a page in a browser.
+func FromBrowser(r *http.Request) bool {
+	_, ok := r.Header["Origin"]
+	return ok
+}

@@ -1,0 +1,329 @@
+// Package upstream holds a gateway's session with the control plane.
+//
+// A Session keeps one Attach stream open, dials again and attaches with the
+// same session id when it is lost, and runs calls over the current connection.
+// The loss of a control plane shows to callers as a pause: calls wait for the
+// next one, bounded by Config.Patience. A Session is safe for concurrent use.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// sessionKey is the metadata key that carries the session id.
+const sessionKey = "heddle-session"
+
+// Config describes a session.
+type Config struct {
+	// Dial makes a connection to a running control plane, starting one where
+	// that is its task. It is called again after each loss; the session closes
+	// what it returned.
+	Dial func(ctx context.Context) (*grpc.ClientConn, error)
+	// Attach is sent on every attach. Its session id must be set.
+	Attach *heddlev1.AttachRequest
+	// Patience bounds how long a call waits for a control plane. Default 30 s.
+	Patience time.Duration
+	Logger   *slog.Logger
+}
+
+// ErrAmbiguous says that the connection was lost while a call that must not be
+// repeated blindly was under way: it may or may not have taken effect.
+var ErrAmbiguous = errors.New("the connection to the control plane was lost while the request was under way")
+
+// Session is one registration of a gateway.
+type Session struct {
+	cfg    Config
+	cancel context.CancelFunc
+	ctx    context.Context
+	start  sync.Once
+	done   chan struct{}
+	// demand wakes the loop that backs off after a failed dial.
+	demand chan struct{}
+
+	mu       sync.Mutex
+	changed  chan struct{}
+	conn     *grpc.ClientConn
+	gen      uint64
+	attached *heddlev1.Attached
+	// failure is why the last attempt to reach a control plane failed, with the
+	// number of failed attempts since it was last reached.
+	failure  error
+	attempts int
+	fatal    bool
+}
+
+// New prepares a session; Start opens it.
+func New(cfg Config) *Session {
+	if cfg.Patience == 0 {
+		cfg.Patience = 30 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Session{cfg: cfg, ctx: ctx, cancel: cancel, changed: make(chan struct{}), done: make(chan struct{}), demand: make(chan struct{}, 1)}
+}
+
+// ID is the session's id.
+func (s *Session) ID() string { return s.cfg.Attach.GetSessionId() }
+
+// Start begins to attach in the background; further calls do nothing.
+func (s *Session) Start() { s.start.Do(func() { go s.run() }) }
+
+// Close detaches, so that turns tied to the session end at once, and ends the
+// session. The context bounds the farewell.
+func (s *Session) Close(ctx context.Context) {
+	started := true
+	s.start.Do(func() { started = false; close(s.done) })
+	s.mu.Lock()
+	conn := s.conn
+	s.mu.Unlock()
+	if conn != nil {
+		_, err := heddlev1.NewSessionServiceClient(conn).Detach(s.tag(ctx), &heddlev1.DetachRequest{SessionId: s.ID()})
+		if err != nil {
+			s.cfg.Logger.Debug("detach failed", "error", err)
+		}
+	}
+	s.cancel()
+	if started {
+		<-s.done
+	}
+}
+
+// Attached waits until the session is attached and returns what the control
+// plane said about itself.
+func (s *Session) Attached(ctx context.Context) (*heddlev1.Attached, error) {
+	if _, _, err := s.await(ctx, 0); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attached, nil
+}
+
+// Do runs a call that may be repeated: when the connection is lost it is made
+// again over the next one.
+func (s *Session) Do(ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error) error {
+	return s.do(ctx, true, call)
+}
+
+// DoOnce runs a call that must not be repeated. A loss under way is reported as
+// ErrAmbiguous.
+func (s *Session) DoOnce(ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error) error {
+	return s.do(ctx, false, call)
+}
+
+func (s *Session) do(ctx context.Context, repeat bool, call func(context.Context, grpc.ClientConnInterface) error) error {
+	var after uint64
+	deadline := time.Now().Add(s.cfg.Patience)
+	for {
+		conn, gen, err := s.await(ctx, after)
+		if err != nil {
+			return err
+		}
+		err = call(s.tag(ctx), roomy{conn})
+		switch {
+		case err != nil && time.Now().After(deadline):
+			return err
+		case errdefs.Is(err, errdefs.SessionUnknown):
+			// The call overtook the attach, or the control plane forgot the
+			// session: it did nothing. A short wait lets the attach arrive.
+			if err := s.pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		case !Lost(err) || ctx.Err() != nil:
+			return err
+		case !repeat:
+			return fmt.Errorf("%w: %w", ErrAmbiguous, err)
+		default:
+			after = s.lost(gen)
+			if err := s.pause(ctx, 20*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Stream opens a stream over the current connection; it is not repeated.
+func (s *Session) Stream(ctx context.Context, open func(context.Context, grpc.ClientConnInterface) error) error {
+	conn, _, err := s.await(ctx, 0)
+	if err != nil {
+		return err
+	}
+	return open(s.tag(ctx), roomy{conn})
+}
+
+// Lost reports whether an error means that the connection or its control plane
+// is gone, as opposed to an answer of the control plane.
+func Lost(err error) bool {
+	return err != nil && errdefs.From(err) == nil && status.Code(err) == codes.Unavailable
+}
+
+func (s *Session) tag(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, sessionKey, s.ID())
+}
+
+func (s *Session) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ctx.Done():
+		return errors.New("the session has ended")
+	}
+}
+
+// lost notes that a connection failed and returns its generation, so that the
+// caller waits for a later one when the attach stream has noticed too.
+func (s *Session) lost(gen uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil || s.gen > gen {
+		return gen
+	}
+	return 0
+}
+
+// await waits for a connection of a generation later than after.
+func (s *Session) await(ctx context.Context, after uint64) (*grpc.ClientConn, uint64, error) {
+	s.Start()
+	deadline := time.NewTimer(s.cfg.Patience)
+	defer deadline.Stop()
+	s.mu.Lock()
+	seen := s.attempts
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		conn, gen, failure, changed := s.conn, s.gen, s.failure, s.changed
+		fatal := s.fatal && s.attempts != seen
+		s.mu.Unlock()
+		if conn != nil && gen > after {
+			return conn, gen, nil
+		}
+		if fatal {
+			return nil, 0, failure
+		}
+		select {
+		case s.demand <- struct{}{}:
+		default:
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			if failure == nil {
+				failure = errors.New("no answer")
+			}
+			return nil, 0, fmt.Errorf("the control plane is not reachable: %w", failure)
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		case <-s.ctx.Done():
+			return nil, 0, errors.New("the session has ended")
+		}
+	}
+}
+
+func (s *Session) set(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Session) run() {
+	defer close(s.done)
+	backoff := 20 * time.Millisecond
+	for s.ctx.Err() == nil {
+		began := time.Now()
+		err, fatal := s.attach()
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.cfg.Logger.Info("session with the control plane ended", "error", err)
+		if time.Since(began) > 5*time.Second {
+			backoff = 20 * time.Millisecond
+		}
+		s.set(func() { s.conn, s.failure, s.fatal, s.attempts = nil, err, fatal, s.attempts+1 })
+		if s.pause(s.ctx, backoff) != nil {
+			return
+		}
+		backoff = min(2*backoff, time.Second)
+		if fatal {
+			s.awaitDemand()
+		}
+	}
+}
+
+// awaitDemand waits for a call, or long enough to try again without one, so that
+// a control plane that cannot start is not started over and over for nobody.
+func (s *Session) awaitDemand() {
+	t := time.NewTimer(10 * time.Second)
+	defer t.Stop()
+	select {
+	case <-s.demand:
+	case <-t.C:
+	case <-s.ctx.Done():
+	}
+}
+
+// attach dials, attaches and holds the stream until it ends. A fatal error is
+// one that waiting calls are told at once.
+func (s *Session) attach() (err error, fatal bool) {
+	conn, err := s.cfg.Dial(s.ctx)
+	if err != nil {
+		return err, true
+	}
+	defer func() {
+		if err := conn.Close(); err != nil {
+			s.cfg.Logger.Debug("closing the connection failed", "error", err)
+		}
+	}()
+	ctx, cancel := context.WithCancel(s.tag(s.ctx))
+	defer cancel()
+	stream, err := heddlev1.NewSessionServiceClient(conn).Attach(ctx, s.cfg.Attach)
+	if err != nil {
+		return err, errdefs.From(err) != nil
+	}
+	for {
+		msg, err := stream.Recv()
+		if err != nil {
+			return err, errdefs.From(err) != nil
+		}
+		if a := msg.GetAttached(); a != nil {
+			s.set(func() {
+				s.conn, s.attached, s.failure, s.fatal = conn, a, nil, false
+				s.gen++
+			})
+		}
+	}
+}
+
+// maxMessage bounds one message of the control plane. A page of items is the
+// largest.
+const maxMessage = 64 << 20
+
+// roomy is a connection whose calls take messages up to maxMessage.
+type roomy struct{ *grpc.ClientConn }
+
+func (r roomy) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return r.ClientConn.Invoke(ctx, method, args, reply, append(opts, grpc.MaxCallRecvMsgSize(maxMessage))...)
+}
+
+func (r roomy) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return r.ClientConn.NewStream(ctx, desc, method, append(opts, grpc.MaxCallRecvMsgSize(maxMessage))...)
+}
