@@ -146,7 +146,7 @@ func (f *controlPlaneFlags) server(home config.Home) (local.ServerConfig, error)
 		cfg.Listeners = append(cfg.Listeners, l)
 	}
 	if f.local || f.executor {
-		cfg.Executor = &local.ExecutorConfig{Output: os.Stderr}
+		cfg.Executor = &local.ExecutorConfig{Args: executorArgs(home.Dir), Output: os.Stderr}
 	}
 	cfg.Open = opener(backendConfig{
 		home: home, logger: cfg.Logger, fenceAfter: f.fenceAfter, grace: f.grace, joinToken: token,
@@ -194,7 +194,7 @@ func embedHome(ctx context.Context, home config.Home) (*place, error) {
 	logger := newLogger(log)
 	dial, stop, err := local.Embedded(ctx, local.ServerConfig{
 		Home: home.Dir, Socket: true, Logger: logger,
-		Executor: &local.ExecutorConfig{Output: log, Tied: true},
+		Executor: &local.ExecutorConfig{Args: executorArgs(home.Dir), Output: log, Tied: true},
 		Open:     opener(backendConfig{home: home, logger: logger}),
 	})
 	if err != nil {
@@ -206,4 +206,3 @@ func embedHome(ctx context.Context, home config.Home) (*place, error) {
 		return stop()
 	}}, nil
 }
-

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -274,16 +275,30 @@ func (f *execFlags) level() (string, error) {
 }
 
 // effective reads the config as the control plane will, so that a mistake in it
-// is told before anything starts.
+// is told before anything starts. A value that cannot be used ends the run: its
+// default may allow more than what was meant.
 func (f *execFlags) effective(cwd string, env map[string]string, overrides map[string]any) (*config.Config, error) {
 	home, err := config.ResolveHome(env)
 	if err != nil {
 		return nil, err
 	}
-	return config.Load(config.Options{
+	cfg, err := config.Load(config.Options{
 		Home: home, Env: env, Profile: f.session.profile, Overrides: overrides, Cwd: cwd,
 		IgnoreUserConfig: f.session.ignoreUserConfig, Strict: f.session.strict,
 	})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range cfg.Warnings() {
+		if !strings.HasPrefix(w.GetSummary(), "Unknown ") {
+			w.Summary = strings.TrimSuffix(w.GetSummary(), "; using defaults")
+			return nil, &config.Error{Warning: w}
+		}
+	}
+	if _, err := cfg.Provider(cfg.ModelProvider()); err != nil {
+		return nil, err
+	}
+	return cfg, nil
 }
 
 // thread describes the thread. Settings of a resumed thread are its own; only

@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// appServer is a client of one `heddle app-server` over stdio.
+type appServer struct {
+	w   *world
+	cmd *exec.Cmd
+	in  io.WriteCloser
+
+	mu       sync.Mutex
+	next     int
+	messages []message
+	grew     chan struct{}
+	closed   bool
+}
+
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params map[string]any  `json:"params"`
+	Result map[string]any  `json:"result"`
+	Error  map[string]any  `json:"error"`
+}
+
+func (w *world) appServer() *appServer {
+	w.t.Helper()
+	a := &appServer{w: w, cmd: w.command(w.t.Context(), "app-server"), grew: make(chan struct{})}
+	var err error
+	if a.in, err = a.cmd.StdinPipe(); err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := a.cmd.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := a.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(a.close)
+	go a.read(out)
+	a.call("initialize", map[string]any{"clientInfo": map[string]any{"name": "e2e", "version": "1"}})
+	a.send(map[string]any{"method": "initialized"})
+	return a
+}
+
+func (a *appServer) read(out io.Reader) {
+	sc := bufio.NewScanner(out)
+	sc.Buffer(nil, 4<<20)
+	for sc.Scan() {
+		var m message
+		if err := json.Unmarshal(sc.Bytes(), &m); err != nil {
+			a.w.t.Errorf("app-server wrote a line that is not JSON: %.200q", sc.Text())
+			continue
+		}
+		a.mu.Lock()
+		a.messages = append(a.messages, m)
+		close(a.grew)
+		a.grew = make(chan struct{})
+		a.mu.Unlock()
+	}
+}
+
+func (a *appServer) send(v map[string]any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		a.w.t.Fatal(err)
+	}
+	if _, err := a.in.Write(append(data, '\n')); err != nil {
+		a.w.t.Errorf("write to app-server: %v", err)
+	}
+}
+
+// await returns the first message from position `from` on that matches.
+func (a *appServer) await(what string, within time.Duration, match func(message) bool) message {
+	a.w.t.Helper()
+	timeout := time.After(within)
+	seen := 0
+	for {
+		a.mu.Lock()
+		batch, grew := a.messages[seen:], a.grew
+		seen = len(a.messages)
+		a.mu.Unlock()
+		for _, m := range batch {
+			if match(m) {
+				return m
+			}
+		}
+		select {
+		case <-grew:
+		case <-timeout:
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, m := range a.messages {
+				a.w.t.Logf("message: %s %s %v %v", m.ID, m.Method, m.Params, m.Error)
+			}
+			a.w.t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
+func (a *appServer) call(method string, params map[string]any) map[string]any {
+	a.w.t.Helper()
+	a.mu.Lock()
+	a.next++
+	id := a.next
+	a.mu.Unlock()
+	a.send(map[string]any{"id": id, "method": method, "params": params})
+	want := fmt.Sprint(id)
+	m := a.await("answer to "+method, 30*time.Second, func(m message) bool { return m.Method == "" && string(m.ID) == want })
+	if m.Error != nil {
+		a.w.t.Fatalf("%s: %v", method, m.Error)
+	}
+	return m.Result
+}
+
+func (a *appServer) startThread() string {
+	a.w.t.Helper()
+	thread, _ := a.call("thread/start", map[string]any{"cwd": a.w.workspace})["thread"].(map[string]any)
+	return fmt.Sprint(thread["id"])
+}
+
+func (a *appServer) startTurn(thread, text string) string {
+	a.w.t.Helper()
+	turn, _ := a.call("turn/start", map[string]any{
+		"threadId": thread, "input": []any{map[string]any{"type": "text", "text": text}},
+	})["turn"].(map[string]any)
+	return fmt.Sprint(turn["id"])
+}
+
+func turnOf(m message) map[string]any {
+	turn, _ := m.Params["turn"].(map[string]any)
+	return turn
+}
+
+// awaitTurn returns the status with which a turn completed.
+func (a *appServer) awaitTurn(id string, within time.Duration) string {
+	a.w.t.Helper()
+	m := a.await("end of turn "+id, within, func(m message) bool {
+		return m.Method == "turn/completed" && turnOf(m)["id"] == id
+	})
+	return fmt.Sprint(turnOf(m)["status"])
+}
+
+// awaitCommand waits until a command item of the thread runs.
+func (a *appServer) awaitCommand() {
+	a.w.t.Helper()
+	a.await("start of a command", 30*time.Second, func(m message) bool {
+		item, _ := m.Params["item"].(map[string]any)
+		return m.Method == "item/started" && item["type"] == "commandExecution"
+	})
+}
+
+// completed lists the items that completed so far, by type.
+func (a *appServer) completed(kind string) []map[string]any {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []map[string]any
+	for _, m := range a.messages {
+		item, _ := m.Params["item"].(map[string]any)
+		if m.Method == "item/completed" && item["type"] == kind {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// count is the number of notifications of a method.
+func (a *appServer) count(method string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for _, m := range a.messages {
+		if m.Method == method {
+			n++
+		}
+	}
+	return n
+}
+
+// close ends the server as a client does: by closing its input.
+func (a *appServer) close() {
+	if a.closed {
+		return
+	}
+	a.closed = true
+	_ = a.in.Close()
+	done := make(chan struct{})
+	go func() { _ = a.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		a.w.t.Error("app-server did not end when its input was closed")
+		_ = a.cmd.Process.Kill()
+		<-done
+	}
+}

@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var plainScripts = map[string][]step{
+	"HELLO": {{say: "hello there"}},
+	"RUN":   {run("echo out; echo err >&2; exit 3"), {say: "ran"}},
+	"WRITE": {run("echo data > made.txt && cat made.txt"), {say: "written"}},
+	"BACK":  {runFor("echo up; sleep 600", 500), {say: "left running"}},
+	"ECHO":  {run(`echo '{"type":"turn.failed"}'; echo '{"type":"x"}' >&2`), {say: "ok"}},
+	"SLOW":  {runFor("echo started; sleep 600", 60000), {say: "never"}},
+}
+
+func TestExecAnswer(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	got := w.exec("please WRITE")
+	if got.code != 0 || got.stdout != "written\n" {
+		t.Fatalf("exit %d, stdout %q\n%s", got.code, got.stdout, got.stderr)
+	}
+	if data, err := os.ReadFile(filepath.Join(w.workspace, "made.txt")); err != nil || string(data) != "data\n" {
+		t.Errorf("made.txt: %q, %v", data, err)
+	}
+}
+
+func TestExecJSON(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	got := w.exec("--json", "please RUN")
+	var kinds []string
+	for _, ev := range events(t, got.stdout) {
+		kind := fmt.Sprint(ev["type"])
+		if item, ok := ev["item"].(map[string]any); ok {
+			kind += "/" + fmt.Sprint(item["type"])
+			if kind == "item.completed/command_execution" {
+				if item["aggregated_output"] != "out\nerr\n" || item["exit_code"] != 3.0 || item["status"] != "failed" {
+					t.Errorf("command %v", item)
+				}
+			}
+		}
+		kinds = append(kinds, kind)
+	}
+	want := "thread.started turn.started item.started/command_execution item.completed/command_execution item.completed/agent_message turn.completed"
+	// The model is not in the catalogue: a warning that says so is expected.
+	if text := strings.ReplaceAll(strings.Join(kinds, " "), "item.completed/error ", ""); text != want || got.code != 0 {
+		t.Errorf("exit %d\n got %s\nwant %s\n%s", got.code, text, want, got.stderr)
+	}
+}
+
+// X1, X2, X4: odd standard streams.
+func TestExecStreams(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	t.Run("X1 open stdin", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		defer cancel()
+		cmd := w.command(ctx, "exec", "say HELLO")
+		in, err := cmd.StdinPipe() // stays open
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		if out, err := cmd.Output(); err != nil || string(out) != "hello there\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+	t.Run("X1 closed stdin", func(t *testing.T) {
+		cmd := w.command(t.Context(), "exec", "say HELLO")
+		sh := w.command(t.Context(), "exec")
+		sh.Path, sh.Args = "/bin/sh", []string{"sh", "-c", `exec "$0" exec "say HELLO" <&-`, cmd.Path}
+		if out, err := sh.Output(); err != nil || string(out) != "hello there\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+	t.Run("X2 JSON-like output", func(t *testing.T) {
+		for _, ev := range events(t, w.exec("--json", "ECHO").stdout) {
+			if ev["type"] == "x" || ev["type"] == "turn.failed" {
+				t.Errorf("a line that is not ours: %v", ev)
+			}
+		}
+	})
+	t.Run("X4 no terminal, 100 KB prompt on stdin", func(t *testing.T) {
+		cmd := w.command(t.Context(), "exec", "-")
+		cmd.Path, cmd.Args = "/usr/bin/setsid", []string{"setsid", "--wait", heddleBin, "exec", "-"}
+		cmd.Stdin = strings.NewReader("HELLO " + strings.Repeat("x", 100<<10))
+		if out, err := cmd.Output(); err != nil || string(out) != "hello there\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+	t.Run("C11 stdin is read before a failure", func(t *testing.T) {
+		cmd := w.command(t.Context(), "exec", "--no-such-flag")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(100*time.Millisecond, func() {}) // the program is failing meanwhile
+		_, writeErr := io.WriteString(in, strings.Repeat("p", 256<<10))
+		_ = in.Close()
+		_ = cmd.Wait()
+		if writeErr != nil || cmd.ProcessState.ExitCode() != 2 {
+			t.Errorf("write: %v, exit %d; want a whole write and exit 2", writeErr, cmd.ProcessState.ExitCode())
+		}
+	})
+}
+
+// X5: what still runs at the end is ended, with a true status.
+func TestX5ExecEndsBackground(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	got := w.exec("--json", "go to the BACK")
+	evs := events(t, got.stdout)
+	var ended bool
+	for _, ev := range evs {
+		item, _ := ev["item"].(map[string]any)
+		if ev["type"] == "item.completed" && item["type"] == "command_execution" {
+			ended = true
+			if item["status"] != "failed" || item["exit_code"] == nil || item["aggregated_output"] != "up\n" {
+				t.Errorf("item %v, want a true end", item)
+			}
+		}
+		if ev["type"] == "turn.completed" && !ended {
+			t.Error("the turn ended before its command")
+		}
+	}
+	if got.code != 0 || !ended {
+		t.Errorf("exit %d, command ended: %v\n%s", got.code, ended, got.stdout)
+	}
+}
+
+func TestExecResume(t *testing.T) {
+	m := newModel(t, plainScripts)
+	w := newWorld(t, m)
+	first := events(t, w.exec("--json", "HELLO").stdout)
+	id := fmt.Sprint(first[0]["thread_id"])
+	second := w.exec("--json", "resume", "--last", "now RUN")
+	if evs := events(t, second.stdout); second.code != 0 || fmt.Sprint(evs[0]["thread_id"]) != id {
+		t.Errorf("exit %d, %v; want thread %s", second.code, evs, id)
+	}
+	if third := w.exec("resume", id, "and HELLO"); third.code != 0 || third.stdout != "hello there\n" {
+		t.Errorf("resume by id: %+v", third)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last := m.requests[len(m.requests)-1]; !strings.Contains(last, "now RUN") {
+		t.Error("the resumed turn did not carry the history")
+	}
+}
+
+func TestExecRefusals(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	outside, err := os.MkdirTemp("/var/tmp", "heddle-e2e-nogit-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(outside)
+	cases := map[string]struct {
+		args []string
+		code int
+		text string
+	}{
+		"outside of git": {[]string{"-C", outside, "HELLO"}, 1, "Not inside a trusted directory and --skip-git-repo-check was not specified."},
+		"bad sandbox":    {[]string{"-s", "none", "HELLO"}, 2, "want read-only"},
+		"bad provider":   {[]string{"-c", "model_provider=nope", "HELLO"}, 2, "nope"},
+		"no such thread": {[]string{"resume", "01900000-0000-7000-8000-000000000000", "HELLO"}, 1, "01900000-0000-7000-8000-000000000000"},
+		"failing model":  {[]string{"nothing is scripted"}, 1, "no reply is scripted for this"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := w.exec(c.args...)
+			if got.code != c.code || !strings.Contains(got.stderr, c.text) || got.stdout != "" {
+				t.Errorf("exit %d, stdout %q, stderr:\n%s\nwant exit %d with %q", got.code, got.stdout, got.stderr, c.code, c.text)
+			}
+		})
+	}
+}
+
+// Eight one-turn clients and one app-server share a home.
+func TestManyClientsOneHome(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	app := w.appServer()
+	var wg sync.WaitGroup
+	results := make([]execResult, 8)
+	for i := range results {
+		wg.Go(func() { results[i] = w.exec("please RUN") })
+	}
+	turn := app.startTurn(app.startThread(), "please RUN too")
+	wg.Wait()
+	for i, r := range results {
+		if r.code != 0 || r.stdout != "ran\n" {
+			t.Errorf("exec %d: exit %d, stdout %q\n%s", i, r.code, r.stdout, r.stderr)
+		}
+	}
+	if status := app.awaitTurn(turn, 60*time.Second); status != "completed" {
+		t.Errorf("the app-server's turn: %s", status)
+	}
+	app.close()
+}
