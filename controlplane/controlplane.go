@@ -61,6 +61,9 @@ type Config struct {
 	Env map[string]string
 	// JoinToken that executors must show; empty means none.
 	JoinToken string
+	// ApprovalTimeout is the deadline of approvals where the config sets none; 0
+	// means 1 h.
+	ApprovalTimeout time.Duration
 	// MaxTurns bounds the turns that run at a time; 0 means 512.
 	MaxTurns int
 	// Clients overrides the clients of model providers, for tests; nil means those
@@ -146,7 +149,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	if clients == nil {
 		clients = provider.New(provider.Config{Logger: cfg.Logger})
 	}
-	resolver := settings.New(settings.Config{Home: cfg.Home, Sessions: c.sessions, Models: models, Clients: clients, Env: cfg.Env, Version: cfg.Version})
+	resolver := settings.New(settings.Config{Home: cfg.Home, Sessions: c.sessions, Models: models, Clients: clients, Env: cfg.Env, Version: cfg.Version, ApprovalTimeout: cfg.ApprovalTimeout})
 	broker := approval.NewBroker(nil)
 	c.agent = agent.New(agent.Config{
 		Log: c.log, Streams: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules,

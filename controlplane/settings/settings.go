@@ -46,6 +46,8 @@ type Config struct {
 	// one.
 	Env     map[string]string
 	Version string
+	// ApprovalTimeout is the deadline of approvals where the config sets none.
+	ApprovalTimeout time.Duration
 }
 
 // Resolver finds effective settings.
@@ -226,8 +228,9 @@ func (r *Resolver) Resolve(_ context.Context, s *heddlev1.ThreadSettings, sessio
 		Client: client, Model: info, Warning: warning, Provider: p.ID,
 		ServiceTier:      s.GetServiceTier(),
 		StreamMaxRetries: p.StreamMaxRetries, AutoCompactLimit: info.AutoCompactLimit,
-		Env:       commandEnv(config.FilterEnv(c.EnvPolicy(), env)),
-		UserAgent: "heddle/" + r.cfg.Version,
+		Env:             commandEnv(config.FilterEnv(c.EnvPolicy(), env)),
+		ApprovalTimeout: r.cfg.ApprovalTimeout,
+		UserAgent:       "heddle/" + r.cfg.Version,
 		Tools: tool.Options{
 			FreeformPatch: info.FreeformPatch, FunctionPatch: !info.FreeformPatch, UpdatePlan: c.ToolEnabled("update_plan"),
 			ViewImage: slices.Contains(info.Modalities, "image"), WebSearch: c.ToolEnabled("web_search"), RequestUserInput: true,
