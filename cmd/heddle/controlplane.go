@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/credentials"
 
@@ -58,16 +59,21 @@ log and go on when it is started again.`,
 	fs.StringVar(&f.home, "home", "", "home `folder` (default $HEDDLE_HOME, else ~/.heddle)")
 	fs.StringArrayVar(&f.listen, "listen", nil, "`address` to listen on besides the home's socket: unix:///PATH or HOST:PORT")
 	f.tls.add(fs)
-	fs.BoolVar(&f.insecure, "insecure", false, "allow a listener without TLS that other hosts can reach")
+	f.addFleet(fs)
 	fs.BoolVar(&f.local, "local", false, "serve one machine: keep an executor and end when idle")
 	fs.BoolVar(&f.executor, "executor", false, "keep an executor on this machine")
 	fs.DurationVar(&f.idleExit, "idle-exit", 0, "end after being idle for so long (default with --local: $HEDDLE_IDLE_EXIT, else 2s; 0 never)")
-	fs.StringVar(&f.joinToken, "join-token-file", "", "`file` with a token that executors must show")
-	fs.DurationVar(&f.fenceAfter, "fence-after", 0, "time after which a silent executor's work has ended (default 30s)")
-	fs.DurationVar(&f.grace, "grace", 0, "time that a lost client session has to come back (default 5s)")
 	fs.IntVar(&f.readyFD, "ready-fd", -1, "descriptor to report the start on")
 	_ = fs.MarkHidden("ready-fd")
 	return cmd
+}
+
+// addFleet adds what concerns executors and gateways of other machines.
+func (f *controlPlaneFlags) addFleet(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.insecure, "insecure", false, "allow a listener without TLS that other hosts can reach")
+	fs.StringVar(&f.joinToken, "join-token-file", "", "`file` with a token that executors must show")
+	fs.DurationVar(&f.fenceAfter, "fence-after", 0, "time after which a silent executor's work has ended (default 30s)")
+	fs.DurationVar(&f.grace, "grace", 0, "time that a lost client session has to come back (default 5s)")
 }
 
 func runControlPlane(ctx context.Context, f *controlPlaneFlags) (err error) {

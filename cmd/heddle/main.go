@@ -94,10 +94,13 @@ control plane of the home ($HEDDLE_HOME, else ~/.heddle) and share it.`,
 		return usageError(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(
+		newAppServerCommand(),
 		newControlPlaneCommand(),
 		newDemoCommand(),
 		newExecCommand(),
 		newExecutorCommand(),
+		newGatewayCommand(),
+		newServeCommand(),
 	)
 	return root
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/heddle-dev/heddle/cmd/heddle/internal/peer"
 )
@@ -63,6 +64,10 @@ type ServerConfig struct {
 
 // drainTimeout bounds how long open calls may take at the end.
 const drainTimeout = time.Second
+
+// keepaliveEvery is how often a silent connection is tried; peers may ask twice
+// as often.
+const keepaliveEvery = 20 * time.Second
 
 // Serve runs a control plane until ctx ends, a client stops it, or it is idle.
 func Serve(ctx context.Context, cfg ServerConfig) (err error) {
@@ -234,7 +239,9 @@ func (s *server) run(ctx context.Context, ready func()) error {
 
 func (s *server) newServer(a *activity, creds credentials.TransportCredentials) *grpc.Server {
 	opts := append(s.backend.ServerOptions(),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.StatsHandler(a))
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), grpc.StatsHandler(a),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveEvery, Timeout: keepaliveEvery}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true}))
 	if creds != nil {
 		opts = append(opts, grpc.Creds(creds))
 	}
