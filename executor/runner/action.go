@@ -25,16 +25,17 @@ type action struct {
 	acked     chan struct{} // closed: the result is acknowledged
 	delivered chan struct{} // closed: the result was sent once
 
-	mu          sync.Mutex
-	started     bool
-	pid         int64
-	streams     []*output.Stream
-	proc        Process
-	input       *input
-	interrupted bool
-	result      *executorv1.ActionResult
-	again       bool // the same action was sent again: answer again
-	ackedOnce   bool
+	input *input // nil for an action without standard input
+
+	mu        sync.Mutex
+	started   bool
+	pid       int64
+	streams   []*output.Stream
+	proc      Process
+	size      *executorv1.Resize // asked for before the process ran
+	result    *executorv1.ActionResult
+	again     bool // the same action was sent again: answer again
+	ackedOnce bool
 }
 
 // poke makes delivery look at the action.
@@ -174,6 +175,9 @@ func (r *Runner) begin(l *lease, m *executorv1.Action) {
 		id: m.GetActionId(), leaseID: l.id, epoch: l.epoch, lease: l, cancel: cancel,
 		wake: make(chan struct{}, 1), acked: make(chan struct{}), delivered: make(chan struct{}),
 	}
+	if p := m.GetStartProcess(); p.GetTty() || p.GetStdin() == executorv1.StdinMode_STDIN_MODE_PIPE {
+		a.input = newInput(a.overrun)
+	}
 	r.actions[a.id] = a
 	r.running++
 	l.active.Add(1)
@@ -182,6 +186,11 @@ func (r *Runner) begin(l *lease, m *executorv1.Action) {
 		r.finish(a, r.perform(ctx, a, m))
 	})
 	r.spawn(func() { r.deliver(a) })
+}
+
+// overrun ends a process that leaves its input unread.
+func (a *action) overrun() {
+	a.cancel(endedf(codeIO, "the process was ended: it left more than %d bytes of its input unread", maxInput))
 }
 
 // finish records the result: first in the journal, then for delivery.
@@ -196,11 +205,11 @@ func (r *Runner) finish(a *action, res *executorv1.ActionResult) {
 	for _, s := range a.streams {
 		s.Close()
 	}
+	a.proc = nil
+	a.mu.Unlock()
 	if a.input != nil {
 		a.input.stop()
 	}
-	a.proc = nil
-	a.mu.Unlock()
 	a.poke()
 	a.lease.active.Done()
 	r.mu.Lock()

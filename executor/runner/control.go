@@ -28,15 +28,14 @@ func (r *Runner) control(m *executorv1.ActionControl) {
 		return
 	}
 	a.mu.Lock()
-	proc, in := a.proc, a.input
-	if a.result != nil {
-		a.mu.Unlock()
-		return
-	}
-	if proc == nil && m.GetStdin() == nil && m.GetResize() == nil {
-		a.interrupted = true
+	proc, in, over := a.proc, a.input, a.result != nil
+	if c := m.GetResize(); c != nil && proc == nil {
+		a.size = c // applied when the process runs
 	}
 	a.mu.Unlock()
+	if over {
+		return
+	}
 	switch c := m.GetControl().(type) {
 	case *executorv1.ActionControl_Stdin:
 		if in != nil {
@@ -44,21 +43,25 @@ func (r *Runner) control(m *executorv1.ActionControl) {
 		}
 	case *executorv1.ActionControl_Resize:
 		if proc != nil {
-			r.spawn(func() { _ = proc.Resize(size(c.Resize.GetRows(), defaultRows), size(c.Resize.GetCols(), defaultCols)) })
+			r.spawnOpen(func() { resize(proc, c.Resize) })
 		}
 	case *executorv1.ActionControl_Interrupt:
 		if proc == nil {
 			a.cancel(endedf(codeCancelled, "the action was interrupted before its process ran"))
 			return
 		}
-		r.spawn(func() { interrupt(proc) })
+		r.spawnOpen(func() { interrupt(proc) })
 	case *executorv1.ActionControl_Terminate:
 		if proc == nil {
 			a.cancel(endedf(codeCancelled, "the action was ended before its process ran"))
 			return
 		}
-		r.spawn(func() { _ = proc.Kill() })
+		r.spawnOpen(func() { _ = proc.Kill() })
 	}
+}
+
+func resize(proc Process, m *executorv1.Resize) {
+	_ = proc.Resize(size(m.GetRows(), defaultRows), size(m.GetCols(), defaultCols))
 }
 
 // interrupt asks a process to end, then insists.
@@ -88,24 +91,30 @@ func goneWithin(proc Process, d time.Duration) bool {
 // input feeds a process's standard input in the order of write_seq, from a
 // goroutine of its own, so that a process that does not read holds up nothing.
 type input struct {
-	w    io.WriteCloser
-	over func() // called when too much input waits
+	over func() // called once, without locks, when too much input waits
 
 	mu      sync.Mutex
 	cond    sync.Cond
+	w       io.WriteCloser // nil until the process runs
 	queue   [][]byte
 	waiting int
 	seq     uint64
 	closing bool
 	stopped bool
-	overrun bool
 }
 
-func newInput(w io.WriteCloser, over func()) *input {
-	in := &input{w: w, over: over}
+func newInput(over func()) *input {
+	in := &input{over: over}
 	in.cond.L = &in.mu
-	go in.feed()
 	return in
+}
+
+// attach starts feeding what came and what comes.
+func (in *input) attach(w io.WriteCloser) {
+	in.mu.Lock()
+	in.w = w
+	in.mu.Unlock()
+	go in.feed(w)
 }
 
 // put queues one write. One whose number was taken already is ignored.
@@ -117,7 +126,7 @@ func (in *input) put(m *executorv1.Stdin) {
 	}
 	in.seq = m.GetWriteSeq()
 	if in.waiting+len(m.GetData()) > maxInput {
-		in.overrun, in.stopped = true, true
+		in.stopped = true
 		in.cond.Signal()
 		go in.over()
 		return
@@ -130,8 +139,8 @@ func (in *input) put(m *executorv1.Stdin) {
 	in.cond.Signal()
 }
 
-func (in *input) feed() {
-	defer in.w.Close()
+func (in *input) feed(w io.WriteCloser) {
+	defer w.Close()
 	for {
 		in.mu.Lock()
 		for len(in.queue) == 0 && !in.closing && !in.stopped {
@@ -144,7 +153,7 @@ func (in *input) feed() {
 		data := in.queue[0]
 		in.queue = in.queue[1:]
 		in.mu.Unlock()
-		_, err := in.w.Write(data)
+		_, err := w.Write(data)
 		in.mu.Lock()
 		in.waiting -= len(data)
 		if err != nil { // the process closed its input: the rest has no reader
@@ -160,18 +169,15 @@ func (in *input) stop() {
 	in.stopped = true
 	in.queue = nil
 	in.cond.Signal()
+	w := in.w
 	in.mu.Unlock()
-	in.w.Close() // frees a write that nobody reads any more
+	if w != nil {
+		w.Close() // frees a write that nobody reads any more
+	}
 }
 
 func (in *input) taken() uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.seq
-}
-
-func (in *input) overran() bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.overrun
 }

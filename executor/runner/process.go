@@ -122,12 +122,6 @@ func (r *Runner) follow(ctx context.Context, a *action, proc Process, p *executo
 	if rerr != nil {
 		return failure(ctx, rerr, codeIO)
 	}
-	a.mu.Lock()
-	overrun := a.input != nil && a.input.overran()
-	a.mu.Unlock()
-	if overrun {
-		return &heddlev1.ActionError{Code: codeIO, Message: fmt.Sprintf("the process was ended: it left more than %d bytes of its input unread", maxInput)}
-	}
 	res.Outcome = &executorv1.ActionResult_Process{Process: processResult(end, streams)}
 	return nil
 }
@@ -146,14 +140,14 @@ func (r *Runner) spoolPath(a *action, stream int) string {
 func (a *action) running(proc Process, streams []*output.Stream) {
 	a.mu.Lock()
 	a.started, a.pid, a.proc, a.streams = true, int64(proc.PID()), proc, streams
-	if w := proc.Stdin(); w != nil {
-		a.input = newInput(w, func() { _ = proc.Kill() })
-	}
-	interrupted := a.interrupted
+	asked := a.size
 	a.mu.Unlock()
 	a.poke()
-	if interrupted {
-		go interrupt(proc)
+	if w := proc.Stdin(); w != nil && a.input != nil {
+		a.input.attach(w)
+	}
+	if asked != nil {
+		resize(proc, asked)
 	}
 }
 

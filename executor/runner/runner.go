@@ -96,8 +96,18 @@ func New(cfg Config) (*Runner, error) {
 	}, nil
 }
 
-// spawn runs f in a goroutine that Close waits for.
+// spawn runs f in a goroutine that Close waits for. The caller holds mu and has
+// seen that the runner is not closed, or is such a goroutine.
 func (r *Runner) spawn(f func()) { r.work.Go(f) }
+
+// spawnOpen is spawn for everybody else.
+func (r *Runner) spawnOpen(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.spawn(f)
+	}
+}
 
 // Announce fills in what a registration says about leases and running actions,
 // and notes its time: the control plane counts from it.
