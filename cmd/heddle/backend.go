@@ -33,8 +33,9 @@ func opener(c backendConfig) func(context.Context) (local.Backend, error) {
 
 // executorArgs starts an executor that belongs to this machine's control plane.
 // It serves until its standard input ends and its leases are over.
-func executorArgs(home string) func(address string) []string {
+func executorArgs(home string, more ...string) func(address string) []string {
 	return func(address string) []string {
-		return []string{"executor", "--connect", address, "--state-dir", filepath.Join(home, "executor"), "--parent-stdin"}
+		args := []string{"executor", "--connect", address, "--state-dir", filepath.Join(home, "executor"), "--parent-stdin"}
+		return append(args, more...)
 	}
 }

@@ -122,6 +122,9 @@ func (f *controlPlaneFlags) server(home config.Home) (local.ServerConfig, error)
 	}
 	var token string
 	if f.joinToken != "" {
+		if f.joinToken, err = filepath.Abs(f.joinToken); err != nil {
+			return none, usageError(err)
+		}
 		data, err := os.ReadFile(f.joinToken)
 		if err != nil {
 			return none, usageError(fmt.Errorf("join token: %w", err))
@@ -152,7 +155,11 @@ func (f *controlPlaneFlags) server(home config.Home) (local.ServerConfig, error)
 		cfg.Listeners = append(cfg.Listeners, l)
 	}
 	if f.local || f.executor {
-		cfg.Executor = &local.ExecutorConfig{Args: executorArgs(home.Dir), Output: os.Stderr}
+		var more []string
+		if f.joinToken != "" {
+			more = []string{"--join-token-file", f.joinToken}
+		}
+		cfg.Executor = &local.ExecutorConfig{Args: executorArgs(home.Dir, more...), Output: os.Stderr}
 	}
 	cfg.Open = opener(backendConfig{
 		home: home, logger: cfg.Logger, fenceAfter: f.fenceAfter, grace: f.grace, joinToken: token,

@@ -42,11 +42,13 @@ func newWorld(t *testing.T, m *model) *world {
 		}
 		_ = os.RemoveAll(root)
 	})
-	for _, dir := range []string{w.home, w.workspace, filepath.Join(w.workspace, ".git")} {
+	git := filepath.Join(w.workspace, ".git")
+	for _, dir := range []string{w.home, w.workspace, filepath.Join(git, "objects"), filepath.Join(git, "refs/heads")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+	w.write(filepath.Join(git, "HEAD"), "ref: refs/heads/main\n")
 	w.write(filepath.Join(w.home, "config.toml"), fmt.Sprintf(`model = "mock-model"
 model_provider = "mock"
 approval_policy = "never"
