@@ -71,6 +71,11 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 		return s.approvalResolved(p.ApprovalResolved.GetApproval(), ch)
 	case *heddlev1.Event_ActionsIntended:
 		for _, a := range p.ActionsIntended.GetActions() {
+			if err := checkID("an action", a.GetActionId()); err != nil {
+				return err
+			}
+		}
+		for _, a := range p.ActionsIntended.GetActions() {
 			s.Actions[a.GetActionId()] = a
 			put(&ch.Actions, a.GetActionId(), a)
 		}
@@ -87,6 +92,16 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 	return nil
 }
 
+// MaxIDBytes bounds the ids of threads, turns, items, actions and approvals.
+const MaxIDBytes = 512
+
+func checkID(what, id string) error {
+	if id == "" || len(id) > MaxIDBytes {
+		return fmt.Errorf("fold: the id of %s has %d bytes, want 1 to %d", what, len(id), MaxIDBytes)
+	}
+	return nil
+}
+
 // row returns a copy of the thread's row that may be changed, and records it.
 func (s *State) row(ch *Changes) *heddlev1.Thread {
 	s.Row = proto.CloneOf(s.Row)
@@ -98,8 +113,8 @@ func (s *State) created(ev *heddlev1.Event, p *heddlev1.ThreadCreated, ch *Chang
 	if s.Row != nil {
 		return fmt.Errorf("fold: thread %s exists already", s.Row.GetId())
 	}
-	if p.GetThread().GetId() == "" {
-		return fmt.Errorf("fold: a new thread has no id")
+	if err := checkID("a thread", p.GetThread().GetId()); err != nil {
+		return err
 	}
 	row := proto.CloneOf(p.GetThread())
 	if row.CreatedAtMs == 0 {
@@ -141,8 +156,8 @@ func (s *State) history(ev *heddlev1.Event, p *heddlev1.HistoryAppended, ch *Cha
 }
 
 func (s *State) approvalRequested(a *heddlev1.Approval, ch *Changes) error {
-	if a.GetId() == "" {
-		return fmt.Errorf("fold: an approval has no id")
+	if err := checkID("an approval", a.GetId()); err != nil {
+		return err
 	}
 	if _, ok := s.Approvals[a.GetId()]; ok {
 		return fmt.Errorf("fold: approval %s is pending already", a.GetId())

@@ -20,8 +20,8 @@ func (s *State) itemStarted(ev *heddlev1.Event, it *heddlev1.Item, ch *Changes) 
 	if PhaseOf(t) == PhaseAccepted {
 		return fmt.Errorf("fold: item %s cannot start before its turn %s", it.GetId(), t.GetId())
 	}
-	if it.GetId() == "" {
-		return fmt.Errorf("fold: an item has no id")
+	if err := checkID("an item", it.GetId()); err != nil {
+		return err
 	}
 	if _, ok := s.Items[it.GetId()]; ok {
 		return fmt.Errorf("fold: item %s is open already", it.GetId())

@@ -28,14 +28,14 @@ func (s *State) setTurn(t *heddlev1.Turn, ch *Changes) {
 
 func (s *State) turnAccepted(ev *heddlev1.Event, p *heddlev1.TurnAccepted, ch *Changes) error {
 	in := p.GetTurn()
-	if in.GetId() == "" || in.GetId() != ev.GetTurnId() {
+	if err := checkID("a turn", in.GetId()); err != nil {
+		return err
+	}
+	if in.GetId() != ev.GetTurnId() {
 		return fmt.Errorf("fold: accepted turn %q is not the event's turn %q", in.GetId(), ev.GetTurnId())
 	}
 	if open := s.Row.GetActiveTurnId(); open != "" {
 		return fmt.Errorf("fold: turn %s cannot be accepted while turn %s is open", in.GetId(), open)
-	}
-	if _, err := PhaseNone.To(PhaseAccepted); err != nil {
-		return err
 	}
 	row := s.row(ch)
 	row.TurnCount++
