@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,11 +37,11 @@ type reply struct {
 
 // condition decides whether a reply fits a request. All given parts must hold.
 type condition struct {
-	// Output and Input are contained in the unanswered tool outputs, and in the
-	// last text of the user; Lacks is not contained in the outputs.
-	Output string `yaml:"output"`
-	Input  string `yaml:"input"`
-	Lacks  string `yaml:"lacks"`
+	// Output texts are all contained in the unanswered tool outputs, Input texts
+	// in the last text of the user; none of Lacks is in the outputs.
+	Output texts `yaml:"output"`
+	Input  texts `yaml:"input"`
+	Lacks  texts `yaml:"lacks"`
 }
 
 // UnmarshalYAML accepts a plain text for `output`.
@@ -53,7 +54,24 @@ func (c *condition) UnmarshalYAML(n *yaml.Node) error {
 }
 
 func (c condition) holds(output, input string) bool {
-	return strings.Contains(output, c.Output) && strings.Contains(input, c.Input) && (c.Lacks == "" || !strings.Contains(output, c.Lacks))
+	missing := func(in string) func(string) bool {
+		return func(t string) bool { return !strings.Contains(in, t) }
+	}
+	return !slices.ContainsFunc(c.Output, missing(output)) && !slices.ContainsFunc(c.Input, missing(input)) &&
+		!slices.ContainsFunc(c.Lacks, func(t string) bool { return strings.Contains(output, t) })
+}
+
+// texts is one text or a list.
+type texts []string
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (t *texts) UnmarshalYAML(n *yaml.Node) error {
+	var c chunks
+	if err := c.UnmarshalYAML(n); err != nil {
+		return err
+	}
+	*t = c.parts
+	return nil
 }
 
 // step is one thing that a reply does; exactly one of the first six is set.
