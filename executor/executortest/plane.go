@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -22,7 +23,7 @@ type Plane struct {
 	// Window is told to executors.
 	Window int64
 	// HoldAcks leaves output and results unacknowledged.
-	HoldAcks bool
+	HoldAcks atomic.Bool
 
 	sessions chan *Session
 }
@@ -120,7 +121,7 @@ func (s *Session) receive() error {
 		if err != nil {
 			return err
 		}
-		if ack != nil && !s.plane.HoldAcks {
+		if ack != nil && !s.plane.HoldAcks.Load() {
 			if err := s.Send(ack); err != nil {
 				return err
 			}

@@ -1,0 +1,620 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/heddle-dev/heddle/executor"
+	"github.com/heddle-dev/heddle/executor/executortest"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
+	"github.com/heddle-dev/heddle/sandbox"
+)
+
+const (
+	fence = 30 * time.Second
+	renew = 15 * time.Second
+	lease = "l1"
+	scope = "thread/1"
+)
+
+// world is an executor with boxes in memory and a control plane over an
+// in-memory connection, all on virtual time.
+type world struct {
+	t     *testing.T
+	ctx   context.Context
+	plane *executortest.Plane
+	boxes *executortest.Boxes
+	s     *executortest.Session
+	down  atomic.Bool // dialling fails
+	mu    sync.Mutex
+	tried []string // addresses dialled
+	ended chan error
+	stop  context.CancelFunc
+}
+
+// inWorld runs f in a bubble of virtual time with a registered executor that
+// holds one lease.
+func inWorld(t *testing.T, configure func(*executor.Config), f func(w *world)) {
+	state := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, plane: executortest.New(), boxes: executortest.NewBoxes(), ended: make(chan error, 1)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		w.ctx = ctx
+		l := bufconn.Listen(1 << 20)
+		stopServer := w.plane.Serve(l)
+		defer stopServer()
+		cfg := executor.Config{
+			Addrs: []string{"127.0.0.1:1"}, StateDir: state, ID: "x1", Boxes: w.boxes, Report: &heddlev1.SandboxReport{},
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				w.mu.Lock()
+				w.tried = append(w.tried, addr)
+				w.mu.Unlock()
+				if w.down.Load() {
+					return nil, errors.New("connection refused")
+				}
+				return l.DialContext(ctx)
+			})},
+		}
+		if configure != nil {
+			configure(&cfg)
+		}
+		ex, err := executor.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, stop := context.WithCancel(t.Context())
+		w.stop = stop
+		go func() { w.ended <- ex.Run(run) }()
+		defer func() { // also after a failure, which leaves f early
+			stop()
+			if err := <-w.ended; err != nil && !errors.Is(err, executor.ErrOrphaned) {
+				t.Error("run:", err)
+			}
+			if n := w.boxes.Scopes(); n != 0 {
+				t.Errorf("%d scopes have boxes after the end", n)
+			}
+		}()
+		w.session()
+		w.send(executortest.Assign(executortest.Lease(lease, scope, 7, fence, renew)))
+		f(w)
+	})
+}
+
+func (w *world) session() {
+	w.t.Helper()
+	s, err := w.plane.Session(w.ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.s = s
+}
+
+func (w *world) send(m *executorv1.ConnectResponse) {
+	w.t.Helper()
+	if err := w.s.Send(m); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func command(id string, epoch uint64) *executorv1.Action {
+	return &executorv1.Action{ActionId: id, LeaseId: lease, Epoch: epoch, Workspace: "/w",
+		Policy: &heddlev1.SandboxPolicy{Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE},
+		Kind: &executorv1.Action_StartProcess{StartProcess: &executorv1.StartProcess{
+			Argv: []string{"x"}, Cwd: "/w", MergeOutput: true, Stdin: executorv1.StdinMode_STDIN_MODE_PIPE}}}
+}
+
+// start starts a command and returns its process.
+func (w *world) start(a *executorv1.Action) *executortest.Proc {
+	w.t.Helper()
+	w.send(executortest.Do(a))
+	p, err := w.boxes.Proc(w.ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.s.Started(w.ctx, a.GetActionId()); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func (w *world) result(id string) *executorv1.ActionResult {
+	w.t.Helper()
+	res, err := w.s.Result(w.ctx, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return res
+}
+
+func (w *world) control(id string, epoch uint64, c *executorv1.ActionControl) {
+	w.t.Helper()
+	c.ActionId, c.LeaseId, c.Epoch = id, lease, epoch
+	w.send(executortest.Control(c))
+}
+
+// I4: without renewals everything of a scope ends before the fence, with no help
+// from the network, and the result outlives the fence.
+func TestFenceEndsTheScope(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		began := time.Now()
+		w.down.Store(true)
+		w.s.Kick()
+		<-p.Done()
+		if d := time.Since(began); d >= fence || d < fence-3*time.Second {
+			t.Errorf("ended after %v, the fence is %v", d, fence)
+		}
+		w.down.Store(false)
+		w.session()
+		if reg := w.s.Register; len(reg.GetLeases()) != 0 || len(reg.GetRunning()) != 0 {
+			t.Errorf("announced after the fence: %v", reg)
+		}
+		if e := w.result("a").GetError(); e.GetCode() != "executor_lost" {
+			t.Errorf("result: %v", w.result("a"))
+		}
+	})
+}
+
+// A frozen executor cannot fire its timer: the guest holds the same deadline.
+func TestGuestHoldsTheDeadline(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		granted := time.Now()
+		p := w.start(command("a", 7))
+		if d := p.Box.Deadline().Sub(granted); d <= 0 || d > fence {
+			t.Fatalf("deadline %v after the grant", d)
+		}
+		time.Sleep(5 * time.Second)
+		renewed := time.Now()
+		w.send(executortest.Renew(1, executortest.Lease(lease, scope, 7, fence, renew)))
+		if err := w.s.Round(w.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		// Round 1 names no acknowledged round: its reference is the registration.
+		if d := p.Box.Deadline().Sub(granted); d > fence {
+			t.Errorf("a renewal that acknowledges nothing moved the deadline to %v", d)
+		}
+		x := executortest.Lease(lease, scope, 7, fence, renew)
+		x.AckedRound = 1
+		time.Sleep(5 * time.Second)
+		w.send(executortest.Renew(2, x))
+		if err := w.s.Round(w.ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if d := p.Box.Deadline().Sub(renewed); d < fence-time.Second || d > fence {
+			t.Errorf("deadline %v after the acknowledged round", d)
+		}
+	})
+}
+
+// Renewals that come keep work alive far beyond the first fence.
+func TestRenewalsKeepWorkAlive(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		for round := uint64(1); round <= 20; round++ {
+			time.Sleep(5 * time.Second)
+			x := executortest.Lease(lease, scope, 7, fence, renew)
+			x.AckedRound, x.SinceAckMs = round-1, 5000
+			w.send(executortest.Renew(round, x))
+			if err := w.s.Round(w.ctx, round); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case <-p.Done():
+			t.Fatal("the process was ended although its lease was renewed")
+		default:
+		}
+		p.End(sandbox.Result{ExitCode: 5})
+		if c := w.result("a").GetProcess().GetExitCode(); c != 5 {
+			t.Errorf("exit code %d", c)
+		}
+	})
+}
+
+// A control plane that says nothing for renew_by is left for a new session; the
+// work stays.
+func TestSilenceEndsTheSession(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		began := time.Now()
+		old := w.s
+		w.session()
+		if d := time.Since(began); d < renew || d > renew+3*time.Second {
+			t.Errorf("new session after %v", d)
+		}
+		if err := old.Ended(w.ctx); err != nil {
+			t.Error(err)
+		}
+		if reg := w.s.Register; len(reg.GetLeases()) != 1 || len(reg.GetRunning()) != 1 || reg.GetLeases()[0].GetEpoch() != 7 {
+			t.Errorf("announced: %v", reg)
+		}
+		p.End(sandbox.Result{})
+		w.result("a")
+	})
+}
+
+func TestStaleMessagesAreRefused(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		for _, epoch := range []uint64{6, 8} {
+			a := command("stale", epoch)
+			w.send(executortest.Do(a))
+			if res := w.result("stale"); res.GetError().GetCode() != "refused" || res.GetEpoch() != epoch {
+				t.Errorf("action under epoch %d: %v", epoch, res)
+			}
+			w.s.Forget("stale")
+		}
+		p := w.start(command("a", 7))
+		w.control("a", 6, &executorv1.ActionControl{Control: &executorv1.ActionControl_Terminate{Terminate: &executorv1.Terminate{}}})
+		w.send(executortest.Renew(1, executortest.Lease(lease, scope, 6, time.Hour, renew)))
+		if err := w.s.Round(w.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if d := time.Until(p.Box.Deadline()); d > fence {
+			t.Errorf("a renewal under another epoch moved the deadline to %v", d)
+		}
+		select {
+		case <-p.Done():
+			t.Error("a control under another epoch reached the process")
+		default:
+		}
+	})
+}
+
+// A higher epoch for the scope ends what the lower one had.
+func TestHigherEpochSupersedes(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		w.send(executortest.Grant(executortest.Lease("l2", scope, 9, fence, renew)))
+		<-p.Done()
+		if _, err := w.s.Released(w.ctx, lease); err != nil {
+			t.Fatal(err)
+		}
+		b := command("b", 9)
+		b.LeaseId = "l2"
+		p2 := w.start(b)
+		if p2.Box == p.Box {
+			t.Error("the new lease uses the sandbox of the old one")
+		}
+		p2.End(sandbox.Result{})
+		w.result("b")
+	})
+}
+
+func TestAssignmentsEndWhatIsNotListed(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		w.s.Kick()
+		w.session()
+		w.send(executortest.Assign())
+		<-p.Done()
+		if e := w.result("a").GetError(); e.GetCode() != "cancelled" {
+			t.Errorf("result: %v", e)
+		}
+	})
+}
+
+// An action id is done once, whatever is repeated.
+func TestRepeatedAction(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.plane.HoldAcks.Store(true)
+		a := command("a", 7)
+		p := w.start(a)
+		w.send(executortest.Do(a))
+		p.End(sandbox.Result{ExitCode: 3})
+		w.result("a")
+		w.s.Forget("a")
+		w.send(executortest.Do(a))
+		if c := w.result("a").GetProcess().GetExitCode(); c != 3 {
+			t.Errorf("repeated: exit code %d", c)
+		}
+		w.send(executortest.ResultAck("a"))
+		w.s.Forget("a")
+		w.send(executortest.Do(a))
+		if e := w.result("a").GetError(); e.GetCode() != "refused" {
+			t.Errorf("after the acknowledgement: %v", w.result("a"))
+		}
+		if n := w.boxes.Starts(); n != 1 {
+			t.Errorf("%d processes were started", n)
+		}
+	})
+}
+
+// A result is sent again until it is acknowledged, the output before it.
+func TestUnacknowledgedIsSentAgain(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.plane.HoldAcks.Store(true)
+		p := w.start(command("a", 7))
+		if _, err := p.Out.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		p.End(sandbox.Result{ExitCode: 2})
+		for range 3 {
+			w.result("a")
+			if out, _ := w.s.Output("a", 1); string(out) != "hello" || w.s.Problem() != nil {
+				t.Fatalf("output %q, %v", out, w.s.Problem())
+			}
+			w.s.Kick()
+			w.session()
+			w.send(executortest.Assign(executortest.Lease(lease, scope, 7, fence, renew)))
+		}
+		w.send(executortest.OutputAck("a", 1, 5))
+		w.send(executortest.ResultAck("a"))
+		synctest.Wait()
+		w.s.Kick()
+		w.session()
+		synctest.Wait()
+		if out, _ := w.s.Output("a", 1); len(out) != 0 {
+			t.Errorf("sent again after the acknowledgement: %q", out)
+		}
+	})
+}
+
+func TestInterruptSteps(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		began := time.Now()
+		w.control("a", 7, &executorv1.ActionControl{Control: &executorv1.ActionControl_Interrupt{Interrupt: &executorv1.Interrupt{}}})
+		synctest.Wait()
+		if s := p.Signals(); !slices.Equal(s, []os.Signal{syscall.SIGINT}) {
+			t.Errorf("at once: %v", s)
+		}
+		time.Sleep(301 * time.Millisecond)
+		if s := p.Signals(); !slices.Equal(s, []os.Signal{syscall.SIGINT, syscall.SIGTERM}) {
+			t.Errorf("after 300 ms: %v", s)
+		}
+		<-p.Done()
+		if d := time.Since(began); d != time.Second {
+			t.Errorf("killed after %v", d)
+		}
+		if v := w.result("a").GetProcess().GetVerdict(); v.GetSignal() != 9 {
+			t.Errorf("verdict: %v", v)
+		}
+	})
+}
+
+func TestInterruptBeforeTheProcessRuns(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.boxes.Hold = make(chan struct{})
+		w.send(executortest.Do(command("a", 7)))
+		w.control("a", 7, &executorv1.ActionControl{Control: &executorv1.ActionControl_Interrupt{Interrupt: &executorv1.Interrupt{}}})
+		if e := w.result("a").GetError(); e.GetCode() != "cancelled" {
+			t.Errorf("result: %v", e)
+		}
+		if w.boxes.Starts() != 0 {
+			t.Error("a process was started")
+		}
+	})
+}
+
+func (w *world) stdin(seq uint64, data string, end bool) {
+	w.t.Helper()
+	w.control("a", 7, &executorv1.ActionControl{Control: &executorv1.ActionControl_Stdin{Stdin: &executorv1.Stdin{WriteSeq: seq, Data: []byte(data), Close: end}}})
+}
+
+// Input that comes before the process runs, twice, and with its end.
+func TestStdin(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		hold := make(chan struct{})
+		w.boxes.Hold = hold
+		w.send(executortest.Do(command("a", 7)))
+		w.stdin(1, "one ", false)
+		w.control("a", 7, &executorv1.ActionControl{Control: &executorv1.ActionControl_Resize{Resize: &executorv1.Resize{Rows: 30, Cols: 100}}})
+		synctest.Wait()
+		close(hold)
+		p, err := w.boxes.Proc(w.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.stdin(2, "two ", false)
+		w.stdin(2, "two again ", false)
+		w.stdin(1, "one again ", false)
+		w.stdin(3, "three", true)
+		var got strings.Builder
+		buf := make([]byte, 100)
+		for {
+			n, err := p.In.Read(buf)
+			got.Write(buf[:n])
+			if err != nil {
+				break
+			}
+		}
+		if got.String() != "one two three" {
+			t.Errorf("input %q", got.String())
+		}
+		if s := p.Sizes(); len(s) != 1 || s[0] != [2]uint16{30, 100} {
+			t.Errorf("sizes: %v", s)
+		}
+		p.End(sandbox.Result{})
+		w.result("a")
+	})
+}
+
+func TestInputNobodyReadsIsBounded(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		piece := strings.Repeat("x", 1<<20)
+		for i := range 20 {
+			w.stdin(uint64(i+1), piece, false)
+		}
+		<-p.Done()
+		if e := w.result("a").GetError(); e.GetCode() != "io" || !strings.Contains(e.GetMessage(), "input") {
+			t.Errorf("result: %v", e)
+		}
+	})
+}
+
+func TestCapacity(t *testing.T) {
+	inWorld(t, func(c *executor.Config) { c.Capacity = 2 }, func(w *world) {
+		p := w.start(command("a", 7))
+		w.start(command("b", 7))
+		w.send(executortest.Do(command("c", 7)))
+		if e := w.result("c").GetError(); e.GetCode() != "refused" || !strings.Contains(e.GetMessage(), "capacity") {
+			t.Errorf("third action: %v", e)
+		}
+		p.End(sandbox.Result{})
+		w.result("a")
+		synctest.Wait()
+		w.start(command("d", 7))
+	})
+}
+
+// A direct stream holds the process when nobody acknowledges.
+func TestDirectOutputHoldsTheProcess(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.plane.HoldAcks.Store(true)
+		a := command("a", 7)
+		a.GetStartProcess().Direct = true
+		p := w.start(a)
+		wrote := make(chan int, 1)
+		go func() {
+			n := 0
+			for range 64 {
+				k, err := p.Out.Write(make([]byte, 64<<10))
+				n += k
+				if err != nil {
+					break
+				}
+			}
+			wrote <- n
+		}()
+		synctest.Wait()
+		out, _ := w.s.Output("a", 1)
+		select {
+		case <-wrote:
+			t.Fatal("4 MiB were taken without an acknowledgement")
+		default:
+		}
+		for len(out) < 4<<20 {
+			w.send(executortest.OutputAck("a", 1, int64(len(out))))
+			time.Sleep(10 * time.Millisecond)
+			next, _ := w.s.Output("a", 1)
+			if len(next) == len(out) {
+				t.Fatalf("stuck at %d bytes", len(out))
+			}
+			out = next
+		}
+		if n := <-wrote; n != 4<<20 {
+			t.Errorf("the process wrote %d bytes", n)
+		}
+		p.End(sandbox.Result{})
+		w.result("a")
+	})
+}
+
+func TestApprovedHashIsChecked(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		a := command("a", 7)
+		p := a.GetStartProcess()
+		a.ActionHash = actionhash.Process(p.GetArgv(), p.GetCwd(), p.GetEnv(), p.GetTty(), a.GetPolicy(), a.GetWorkspace())
+		w.start(a).End(sandbox.Result{})
+		b := command("b", 7)
+		b.ActionHash = a.GetActionHash()
+		b.GetStartProcess().Argv = []string{"x", "y"}
+		w.send(executortest.Do(b))
+		if e := w.result("b").GetError(); e.GetCode() != "refused" {
+			t.Errorf("another command under the same approval: %v", e)
+		}
+		if w.boxes.Starts() != 1 {
+			t.Error("it was started")
+		}
+	})
+}
+
+func TestTypedStartErrors(t *testing.T) {
+	for code, err := range map[string]error{
+		"not_enforceable": &sandbox.UnenforceableError{Level: sandbox.WorkspaceWrite, Cause: "no user namespaces", Fix: "allow them"},
+		"bad_cwd":         sandbox.ErrBadDir,
+		"sandbox_lost":    sandbox.ErrLost,
+		"spawn_failed":    syscall.E2BIG,
+	} {
+		inWorld(t, nil, func(w *world) {
+			w.boxes.StartErr = err
+			w.send(executortest.Do(command("a", 7)))
+			if e := w.result("a").GetError(); e.GetCode() != code || (code == "not_enforceable") != (e.GetFix() == "allow them") {
+				t.Errorf("%v: %v", err, e)
+			}
+		})
+	}
+}
+
+// The parent's death does not end work; the end of the last lease does.
+func TestOrphanEndsWithItsLastLease(t *testing.T) {
+	gone := make(chan struct{})
+	inWorld(t, func(c *executor.Config) {
+		gone = make(chan struct{}) // of the bubble
+		c.Orphaned = gone
+	}, func(w *world) {
+		p := w.start(command("a", 7))
+		close(gone)
+		w.down.Store(true)
+		w.s.Kick()
+		began := time.Now()
+		err := <-w.ended
+		if !errors.Is(err, executor.ErrOrphaned) {
+			t.Errorf("run: %v", err)
+		}
+		w.ended <- err
+		if d := time.Since(began); d < fence-4*time.Second || d > fence+time.Second {
+			t.Errorf("ended after %v", d)
+		}
+		<-p.Done()
+	})
+}
+
+func TestFleetExecutorGoesOnReconnecting(t *testing.T) {
+	inWorld(t, func(c *executor.Config) { c.Addrs = []string{"127.0.0.1:1", "127.0.0.1:2"} }, func(w *world) {
+		w.down.Store(true)
+		w.s.Kick()
+		time.Sleep(10 * time.Minute)
+		select {
+		case err := <-w.ended:
+			t.Fatalf("ended: %v", err)
+		default:
+		}
+		w.mu.Lock()
+		tried := slices.Clone(w.tried)
+		w.mu.Unlock()
+		if n := len(tried); n < 60 || n > 400 {
+			t.Errorf("%d attempts in ten minutes", n)
+		}
+		if !slices.Contains(tried, "127.0.0.1:1") || !slices.Contains(tried, "127.0.0.1:2") {
+			t.Errorf("addresses tried: %v", tried)
+		}
+		w.down.Store(false)
+		w.session()
+	})
+}
+
+// A stop tells results and the end of the lease before the session ends.
+func TestStopTellsTheEnd(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		w.stop()
+		<-p.Done()
+		if e := w.result("a").GetError(); e.GetCode() != "executor_lost" {
+			t.Errorf("result: %v", e)
+		}
+		if _, err := w.s.Released(w.ctx, lease); err != nil {
+			t.Error(err)
+		}
+	})
+}
