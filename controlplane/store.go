@@ -3,16 +3,27 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/heddle-dev/heddle/controlplane/store"
+	"github.com/heddle-dev/heddle/controlplane/store/boltstore"
 	"github.com/heddle-dev/heddle/controlplane/store/memstore"
 )
 
+// storeFile is the database within the home.
+const storeFile = "state.db"
+
 // openStore opens the configured store of the home.
-func openStore(_ context.Context, cfg Config) (store.Store, error) {
+func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 	switch cfg.Store {
 	case "memory":
 		return memstore.New(memstore.Config{}), nil
+	case "", "bolt":
+		if err := os.MkdirAll(cfg.Home.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make home: %w", err)
+		}
+		return boltstore.Open(ctx, boltstore.Config{Path: filepath.Join(cfg.Home.Dir, storeFile), Logger: cfg.Logger})
 	}
 	return nil, fmt.Errorf("store %q is not one of bolt, memory", cfg.Store)
 }
