@@ -31,9 +31,12 @@ type message struct {
 	Error  map[string]any  `json:"error"`
 }
 
-func (w *world) appServer() *appServer {
+func (w *world) appServer() *appServer { w.t.Helper(); return w.client("app-server") }
+
+// client starts a role that speaks the v2 protocol on its standard streams.
+func (w *world) client(args ...string) *appServer {
 	w.t.Helper()
-	a := &appServer{w: w, cmd: w.command(w.t.Context(), "app-server"), grew: make(chan struct{})}
+	a := &appServer{w: w, cmd: w.command(w.t.Context(), args...), grew: make(chan struct{})}
 	var err error
 	if a.in, err = a.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)
