@@ -44,8 +44,6 @@ type Dispatcher struct {
 	stopping bool
 	// claims are the Reattach calls that wait, by action id.
 	claims map[string]*claim
-	// strays are results that came soon after the start, before anybody asked.
-	strays map[string]stray
 	// expected names the executor that held a recovered scope.
 	expected map[string]string
 }
@@ -93,7 +91,6 @@ func New(ctx context.Context, cfg Config) (*Dispatcher, error) {
 		scopes:    map[string]*scope{},
 		actions:   map[string]*action{},
 		claims:    map[string]*claim{},
-		strays:    map[string]stray{},
 		expected:  map[string]string{},
 	}, nil
 }

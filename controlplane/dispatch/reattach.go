@@ -24,12 +24,6 @@ type claimed struct {
 	err    error
 }
 
-// stray is a result nobody has asked for yet.
-type stray struct {
-	executorID string
-	result     *executorv1.ActionResult
-}
-
 // failClaim answers a claim with an error; mu is held.
 func (d *Dispatcher) failClaim(c *claim, err error) {
 	delete(d.claims, c.id)
@@ -118,19 +112,18 @@ func (d *Dispatcher) openClaim(c *claim) error {
 		return ErrStopped
 	}
 	if a := d.actions[c.id]; a != nil {
-		if a.claimed || a.spec.Scope != c.scope {
+		switch {
+		case a.claimed || a.spec.Scope != "" && a.spec.Scope != c.scope:
 			return errdefs.New(errdefs.InvalidArgument, "action id %s is in use", c.id)
+		case d.lessor.Superseded(c.scope, a.epoch):
+			d.abandon(a)
+			return c.unknown()
 		}
 		d.claim(c, a)
 		return nil
 	}
 	if d.claims[c.id] != nil {
 		return errdefs.New(errdefs.InvalidArgument, "action %s is being re-attached already", c.id)
-	}
-	if st, ok := d.strays[c.id]; ok && !d.lessor.Superseded(c.scope, st.result.GetEpoch()) {
-		delete(d.strays, c.id)
-		d.claimResult(c, st.executorID, st.result)
-		return nil
 	}
 	now := d.cfg.Clock()
 	d.block(c.scope, d.cfg.Grace)
@@ -168,31 +161,25 @@ func (d *Dispatcher) closeClaim(c *claim) bool {
 func (d *Dispatcher) claim(c *claim, a *action) {
 	delete(d.claims, c.id)
 	a.claimed, a.spec.Output = true, c.output
+	if a.spec.Scope == "" {
+		a.spec.Scope = c.scope
+		sc := d.scopes[c.scope]
+		if sc == nil {
+			sc = d.scope(c.scope, "")
+			sc.unowned = true
+		}
+		sc.actions[a.id] = a
+	}
 	a.trim(c.from)
 	c.outcome <- claimed{action: a}
 	if s := d.sessionOf(a); s != nil && a.live() {
 		d.postOutputAcks(s, a)
 	}
 	d.kick(a)
-}
-
-// claimResult gives a result from an outbox to the one who asked. Its executor
-// shows that it does not hold the scope from before any more.
-func (d *Dispatcher) claimResult(c *claim, executorID string, res *executorv1.ActionResult) {
-	delete(d.claims, c.id)
-	a := newAction(c.id, Spec{Scope: c.scope, Output: c.output})
-	a.claimed, a.executorID, a.leaseID, a.epoch = true, executorID, res.GetLeaseId(), res.GetEpoch()
-	a.state, a.result, a.reported = stateEnded, res, true
-	closeOnce(a.started)
-	sc := d.scopes[c.scope]
-	if sc == nil {
-		sc = d.scope(c.scope, "")
-		sc.unowned = true
+	if _, err := d.lessor.Check(a.executorID, a.leaseID, a.epoch); err != nil {
+		// Its executor shows what was left, and that it does not hold the scope.
+		d.unblock(c.scope)
 	}
-	d.actions[a.id], sc.actions[a.id] = a, a
-	c.outcome <- claimed{action: a}
-	d.settle(a)
-	d.unblock(c.scope)
 }
 
 func (d *Dispatcher) unblock(scope string) {

@@ -46,20 +46,23 @@ func (d *Dispatcher) handle(s *session, m *executorv1.ConnectRequest) error {
 		}
 		d.released(s, k.LeaseReleased)
 	case *executorv1.ConnectRequest_ActionStarted:
-		if _, err := d.admit(s, k.ActionStarted); err != nil {
+		a, err := d.follow(s, k.ActionStarted)
+		if err != nil {
 			d.refuse(s, "action_started", k.ActionStarted.GetActionId(), err)
-			return nil
+		} else if a != nil {
+			a.prove(s)
+			a.markStarted(k.ActionStarted.GetPid())
 		}
-		d.actionStarted(s, k.ActionStarted)
 	case *executorv1.ConnectRequest_Output:
-		if _, err := d.admit(s, k.Output); err != nil {
+		a, err := d.follow(s, k.Output)
+		if err != nil {
 			d.refuse(s, "output", k.Output.GetActionId(), err)
 			return nil
 		}
-		return d.outputChunk(s, k.Output)
+		return d.outputChunk(s, a, k.Output)
 	case *executorv1.ConnectRequest_Result:
-		_, err := d.admit(s, k.Result)
-		d.actionResult(s, k.Result, err)
+		a, err := d.follow(s, k.Result)
+		d.actionResult(s, a, k.Result, err)
 	case *executorv1.ConnectRequest_Register:
 		return errdefs.New(errdefs.InvalidArgument, "a session registers once")
 	case nil:
@@ -82,25 +85,39 @@ func (d *Dispatcher) released(s *session, m *executorv1.LeaseReleased) {
 	d.endLease(m.GetLeaseId(), m.GetEpoch(), end)
 }
 
-// own finds the action a message is about: known, of this executor, under this
-// lease.
-func (d *Dispatcher) own(s *session, id, leaseID string) *action {
-	a := d.actions[id]
-	if a == nil || a.executorID != s.ex.id || a.leaseID != leaseID {
-		return nil
-	}
-	return a
+// about is a message about one action.
+type about interface {
+	fenced
+	GetActionId() string
 }
 
-func (d *Dispatcher) actionStarted(s *session, m *executorv1.ActionStarted) {
-	if a := d.own(s, m.GetActionId(), m.GetLeaseId()); a != nil {
-		a.prove(s)
-		a.markStarted(m.GetPid())
+// follow admits a message about an action and finds the action. It returns nil
+// without an error for an action under a current lease that nobody waits for.
+//
+// What comes from an outbox may be under a lease that its executor does not hold
+// any more. It counts as long as the action is asked for, or may still be asked
+// for after a start, and no higher epoch was granted for its scope: the clock
+// has no say.
+func (d *Dispatcher) follow(s *session, m about) (*action, error) {
+	_, stale := d.admit(s, m)
+	a := d.actions[m.GetActionId()]
+	switch {
+	case a == nil && (!d.swept || d.claims[m.GetActionId()] != nil):
+		return d.announce(s.ex, m)
+	case a == nil:
+		return nil, stale
+	case a.executorID != s.ex.id || a.leaseID != m.GetLeaseId() || a.epoch != m.GetEpoch():
+		if stale == nil {
+			stale = errdefs.New(errdefs.StaleEpoch, "another executor or lease has action %s", a.id)
+		}
+		return nil, stale
+	case stale != nil && d.lessor.Superseded(a.spec.Scope, a.epoch):
+		return nil, stale
 	}
+	return a, nil
 }
 
-func (d *Dispatcher) outputChunk(s *session, c *executorv1.OutputChunk) error {
-	a := d.own(s, c.GetActionId(), c.GetLeaseId())
+func (d *Dispatcher) outputChunk(s *session, a *action, c *executorv1.OutputChunk) error {
 	if c.GetStream() != 1 && c.GetStream() != 2 || c.GetOffset() < 0 {
 		return errdefs.New(errdefs.InvalidArgument, "output of action %s: stream %d, offset %d", c.GetActionId(), c.GetStream(), c.GetOffset())
 	}
@@ -126,22 +143,15 @@ func (d *Dispatcher) outputChunk(s *session, c *executorv1.OutputChunk) error {
 	return nil
 }
 
-// actionResult ends an action, once. stale is what admit found. A result under a
-// lease that is over counts when it is asked for (Reattach) and no higher epoch
-// was granted for the scope: the clock has no say.
-func (d *Dispatcher) actionResult(s *session, res *executorv1.ActionResult, stale error) {
-	a := d.actions[res.GetActionId()]
+// actionResult ends an action, once. A result that counts for nobody is
+// acknowledged all the same, so that its executor can forget it.
+func (d *Dispatcher) actionResult(s *session, a *action, res *executorv1.ActionResult, err error) {
 	switch {
-	case a != nil && a.executorID == s.ex.id && a.epoch == res.GetEpoch() && (stale == nil || !d.lessor.Superseded(a.spec.Scope, a.epoch)):
-	case a != nil:
-		d.refuse(s, "result", res.GetActionId(), staleOr(stale, "another executor or epoch has the action"))
+	case err != nil:
+		d.refuse(s, "result", res.GetActionId(), err)
 		d.postResultAck(s, res.GetActionId())
-		return
-	default:
-		d.unknownResult(s, res, stale)
-		return
-	}
-	switch {
+	case a == nil:
+		d.postResultAck(s, res.GetActionId())
 	case a.live():
 		a.prove(s)
 		d.endAction(a, res)
@@ -149,37 +159,6 @@ func (d *Dispatcher) actionResult(s *session, res *executorv1.ActionResult, stal
 		d.postResultAck(s, a.id)
 	}
 	// Else it was shown before and its consumer has not made it durable yet.
-}
-
-func staleOr(err error, text string) error {
-	if err != nil {
-		return err
-	}
-	return errdefs.New(errdefs.StaleEpoch, "%s", text)
-}
-
-// unknownResult takes a result from an outbox that no open action waits for.
-func (d *Dispatcher) unknownResult(s *session, res *executorv1.ActionResult, stale error) {
-	id := res.GetActionId()
-	if c := d.claims[id]; c != nil {
-		if d.lessor.Superseded(c.scope, res.GetEpoch()) {
-			d.refuse(s, "result", id, staleOr(stale, "a higher epoch was granted"))
-			d.postResultAck(s, id)
-			return
-		}
-		d.claimResult(c, s.ex.id, res)
-		return
-	}
-	if d.swept {
-		// Nobody asks for it any more; let the executor forget it.
-		d.refuse(s, "result", id, staleOr(stale, "no open action has this id"))
-		d.postResultAck(s, id)
-		return
-	}
-	// Soon after a start its owner may not have asked yet.
-	if _, again := d.strays[id]; again || len(d.strays) < maxOrphans {
-		d.strays[id] = stray{executorID: s.ex.id, result: res}
-	}
 }
 
 // prove notes what a message about an action proves: its receipt, and that of

@@ -323,8 +323,8 @@ func TestRestartReattachesRunning(t *testing.T) {
 	})
 }
 
-// A result from the outbox counts after a restart, before or after it is asked
-// for, also when the lease ended meanwhile.
+// What is in the outbox counts after a restart, output included, before or after
+// it is asked for, also when the lease ended meanwhile.
 func TestRestartTakesRecordedResult(t *testing.T) {
 	for name, askFirst := range map[string]bool{"asked first": true, "shown first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -339,9 +339,10 @@ func TestRestartTakesRecordedResult(t *testing.T) {
 				r = second()
 				var h *dispatch.Handle
 				done := make(chan error, 1)
+				var out strings.Builder
 				ask := func() {
 					var err error
-					h, err = r.d.Reattach(t.Context(), "1", "thread/a", nil, 0)
+					h, err = r.d.Reattach(t.Context(), "1", "thread/a", func(c *executorv1.OutputChunk) error { out.Write(c.GetData()); return nil }, 2)
 					done <- err
 				}
 				if askFirst {
@@ -349,8 +350,11 @@ func TestRestartTakesRecordedResult(t *testing.T) {
 					synctest.Wait()
 				}
 				x = r.connect(executor("x"))
+				x.started(a, 6)
+				x.output(a, 1, 0, "abc")
+				x.output(a, 1, 3, "def")
 				x.exit(a, 2)
-				x.nothing()
+				synctest.Wait()
 				if !askFirst {
 					go ask()
 				}
@@ -358,9 +362,14 @@ func TestRestartTakesRecordedResult(t *testing.T) {
 					t.Fatal(err)
 				}
 				wantExit(t, h, 2)
+				if out.String() != "cdef" {
+					t.Errorf("output %q, want it from offset 2", out.String())
+				}
 				h.Ack()
-				if m := x.next(); m.GetResultAck().GetActionId() != "1" {
-					t.Fatalf("got %v, want the acknowledgement", m)
+				for m := x.next(); m.GetResultAck().GetActionId() != "1"; m = x.next() {
+					if m.GetOutputAck() == nil {
+						t.Fatalf("got %v, want the acknowledgement", m)
+					}
 				}
 				// The scope is free: the one who held it has shown that it is over.
 				now := time.Now()

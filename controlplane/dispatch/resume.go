@@ -104,8 +104,9 @@ func (d *Dispatcher) resumeActions(s *session, now time.Time) {
 		}
 		a := d.actions[r.GetActionId()]
 		if a == nil {
-			a = d.announce(ex, r.GetActionId(), r.GetLeaseId(), r.GetEpoch())
-			if a == nil {
+			var err error
+			if a, err = d.announce(ex, r); err != nil {
+				d.refuse(s, "running", r.GetActionId(), err)
 				continue
 			}
 			a.stdinSeq = r.GetStdinSeq()
@@ -132,26 +133,30 @@ func (d *Dispatcher) resumeActions(s *session, now time.Time) {
 }
 
 // announce records an action that an executor has and we do not know: after a
-// restart it waits for Reattach, later it is ended.
-func (d *Dispatcher) announce(ex *executor, id, leaseID string, epoch uint64) *action {
+// start it waits for Reattach, later it is ended. Without a lease that we know,
+// its scope is that of the one who asks for it.
+func (d *Dispatcher) announce(ex *executor, m about) (*action, error) {
 	if len(d.actions) >= maxOrphans {
-		d.cfg.Logger.Warn("announced action refused: too many", "executor_id", ex.id, "action_id", id)
-		return nil
+		return nil, errdefs.New(errdefs.Overloaded, "%d actions are open, no more are taken over", len(d.actions))
 	}
-	l, err := d.lessor.Check(ex.id, leaseID, epoch)
-	if err != nil {
-		return nil
+	l, err := d.lessor.Check(ex.id, m.GetLeaseId(), m.GetEpoch())
+	known := err == nil
+	c := d.claims[m.GetActionId()]
+	if c != nil && d.lessor.Superseded(c.scope, m.GetEpoch()) {
+		return nil, errdefs.New(errdefs.StaleEpoch, "a higher epoch than %d was granted for %s", m.GetEpoch(), c.scope)
 	}
-	a := newAction(id, Spec{Scope: l.Scope, Principal: l.Principal})
-	a.state, a.executorID, a.leaseID, a.epoch = stateSent, ex.id, leaseID, epoch
-	d.actions[id], ex.actions[id] = a, a
-	d.scope(l.Scope, l.Principal).actions[id] = a
-	if c := d.claims[id]; c != nil {
+	a := newAction(m.GetActionId(), Spec{Scope: l.Scope, Principal: l.Principal})
+	a.state, a.executorID, a.leaseID, a.epoch = stateSent, ex.id, m.GetLeaseId(), m.GetEpoch()
+	d.actions[a.id], ex.actions[a.id] = a, a
+	if known {
+		d.scope(l.Scope, l.Principal).actions[a.id] = a
+	}
+	if c != nil {
 		d.claim(c, a)
 	} else if d.swept || l.Revoked {
 		d.abandon(a)
 	}
-	return a
+	return a, nil
 }
 
 // abandon marks an action that nobody will ask for: its process is to be killed

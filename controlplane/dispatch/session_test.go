@@ -157,11 +157,11 @@ func TestUnknownActionID(t *testing.T) {
 		a := f.action()
 		other := process("nobody's")
 		other.LeaseId, other.Epoch = a.GetLeaseId(), a.GetEpoch()
+		time.Sleep(fence + time.Second) // the grace after the start is over
 		f.output(other, 1, 0, "abc")
 		if m := f.next(); m.GetOutputAck().GetOffset() != 3 {
 			t.Fatalf("got %v, want credits for the unknown action", m)
 		}
-		time.Sleep(fence + time.Second) // the grace after the start is over
 		f.exit(other, 0)
 		if m := f.next(); m.GetResultAck().GetActionId() != "nobody's" {
 			t.Fatalf("got %v, want the unknown result acknowledged away", m)

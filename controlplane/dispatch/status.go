@@ -42,13 +42,13 @@ func (d *Dispatcher) Waiting() []string {
 	return out
 }
 
-// Active is the number of actions that wait or run.
+// Active is the number of actions that wait or run and that somebody follows.
 func (d *Dispatcher) Active() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 0
 	for _, a := range d.actions {
-		if a.state != stateDone {
+		if a.state != stateDone && a.claimed && !a.acked {
 			n++
 		}
 	}

@@ -90,6 +90,12 @@ func (d *Dispatcher) tickAbsent(ex *executor, due func(time.Time) bool) {
 		how := fmt.Sprintf("its commands ended within %s", l.Fence+d.cfg.Skew)
 		d.endLease(l.ID, l.Epoch, func(a *action) { d.lost(a, how) })
 	}
+	if d.swept && d.lessor.Count(ex.id) == 0 {
+		// Left from before the start, under leases that were not held any more.
+		for _, a := range ex.actions {
+			d.lost(a, "it did not come back with it")
+		}
+	}
 	d.dropExecutor(ex)
 }
 
@@ -139,12 +145,6 @@ func (d *Dispatcher) sweep() {
 			d.stop(a)
 		}
 	}
-	for id, st := range d.strays {
-		if ex := d.executors[st.executorID]; ex != nil && ex.session != nil {
-			d.postResultAck(ex.session, id)
-		}
-	}
-	clear(d.strays)
 	clear(d.expected)
 }
 
