@@ -2,7 +2,8 @@ package sandbox
 
 import (
 	"os"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // identity is what a path was when it was looked at. A mount hangs on the file it was made for, not on its
@@ -11,6 +12,7 @@ type identity struct {
 	path     string
 	exists   bool
 	dev, ino uint64
+	born     int64 // tells a new file from an old one with a reused number; 0 where not known
 	mode     os.FileMode
 	uid      uint32
 	link     string
@@ -18,13 +20,15 @@ type identity struct {
 
 func identify(path string) identity {
 	id := identity{path: path}
-	fi, err := os.Lstat(path)
-	if err != nil {
+	var st unix.Statx_t
+	const want = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_UID | unix.STATX_BTIME
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, want, &st); err != nil {
 		return id
 	}
-	id.exists, id.mode = true, fi.Mode().Type()
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		id.dev, id.ino, id.uid = st.Dev, st.Ino, st.Uid
+	id.exists, id.mode, id.uid = true, fileMode(uint32(st.Mode)).Type(), st.Uid
+	id.dev, id.ino = unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino
+	if st.Mask&unix.STATX_BTIME != 0 {
+		id.born = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
 	}
 	if id.mode&os.ModeSymlink != 0 {
 		id.link, _ = os.Readlink(path)
@@ -33,7 +37,7 @@ func identify(path string) identity {
 }
 
 func (id identity) same(o identity) bool {
-	return id.exists == o.exists && id.dev == o.dev && id.ino == o.ino && id.mode == o.mode && id.link == o.link
+	return id.exists == o.exists && id.dev == o.dev && id.ino == o.ino && id.born == o.born && id.mode == o.mode && id.link == o.link
 }
 
 // stale returns the first path that is no longer what it was.

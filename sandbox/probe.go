@@ -1,6 +1,133 @@
 package sandbox
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
-// Probe does the real thing once and reports what holds on this host.
-func Probe(ctx context.Context, cfg Config) Report { return Report{Backend: BackendNone} }
+	"golang.org/x/sys/unix"
+)
+
+// Names of guarantees that hosts may lack.
+const (
+	GapLevels      = "read-only and workspace-write"
+	GapCgroup      = "every command is ended as a whole by the kernel"
+	GapLimits      = "memory and process limits per command"
+	GapUnixSockets = "unix sockets of the host are unreachable"
+	GapSignals     = "commands of one sandbox cannot signal each other"
+)
+
+const (
+	landlockSignals = 6 // ABI with signal scopes
+	landlockUnix    = 9 // ABI with control over connecting to sockets by path
+)
+
+// Probe does the real thing once and reports what holds on this host. cfg.StateDir is used; a manager may be
+// using it at the same time.
+func Probe(ctx context.Context, cfg Config) Report {
+	r := Report{Backend: BackendNone, Levels: map[string]bool{}, Landlock: landlockABI(), Kernel: kernelRelease()}
+	m, err := NewManager(ctx, cfg)
+	if err != nil {
+		r.Cause = err.Error()
+		r.Gaps = append(r.Gaps, Gap{"every level", err.Error(), "put heddle-guest beside heddle or set HEDDLE_GUEST"})
+		return r
+	}
+	defer func() {
+		if err := m.Close(context.WithoutCancel(ctx)); err != nil {
+			r.Gaps = append(r.Gaps, Gap{"no residue", err.Error(), ""})
+		}
+	}()
+	ws := filepath.Join(m.owner.dir, "probe")
+	if err := os.Mkdir(ws, 0o755); err != nil {
+		r.Cause = err.Error()
+		return r
+	}
+	for _, l := range []Level{ReadOnly, WorkspaceWrite, FullAccess, External} {
+		err := m.tryLevel(ctx, l, ws)
+		r.Levels[l.String()] = err == nil
+		var ue *UnenforceableError
+		if errors.As(err, &ue) {
+			r.Cause, r.Fix = ue.Cause, ue.Fix
+		} else if err != nil {
+			r.Cause = err.Error()
+		}
+	}
+	if r.Supports(WorkspaceWrite) {
+		r.UserNamespaces = true
+		r.Backend = BackendUser
+		if os.Geteuid() == 0 {
+			r.Backend = BackendRoot
+		}
+	}
+	r.CgroupKill, r.Cgroup = m.owner.cgroup != "", m.owner.cgroup
+	if r.CgroupKill {
+		r.Cgroup = filepath.Dir(m.owner.cgroup)
+		r.Controllers = controllers(m.owner.cgroup)
+	}
+	r.Gaps = append(r.Gaps, m.gaps(r)...)
+	return r
+}
+
+// tryLevel makes a sandbox and runs a command in it.
+func (m *Manager) tryLevel(ctx context.Context, l Level, ws string) error {
+	// The workspace lies in the denied state directory, so it is covered; that is enough to try the mounts.
+	s, err := m.Acquire(ctx, "probe", Policy{Level: l, Workspace: ws})
+	if err != nil {
+		return err
+	}
+	p, err := s.Start(ctx, Cmd{Argv: []string{"true"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		return err
+	}
+	res, err := p.Wait(ctx)
+	p.Stdout().Close()
+	p.Stderr().Close()
+	if err == nil && res.SandboxLost {
+		err = ErrLost
+	}
+	return err
+}
+
+func (m *Manager) gaps(r Report) []Gap {
+	var g []Gap
+	if !r.Supports(WorkspaceWrite) {
+		g = append(g, Gap{GapLevels, r.Cause, r.Fix})
+	}
+	if !r.CgroupKill {
+		g = append(g, Gap{GapCgroup, fmt.Sprintf("%v; a subreaper does it instead, which a command with full access can kill first", m.cgroupErr),
+			"start heddle from a systemd unit with Delegate=yes, or as root with cgroup v2 mounted writable"})
+	}
+	if !slices.Contains(r.Controllers, "memory") || !slices.Contains(r.Controllers, "pids") {
+		g = append(g, Gap{GapLimits, "the cgroup v2 hierarchy gives us no memory and pids controllers",
+			"boot with a unified cgroup hierarchy and start heddle from a systemd unit with Delegate=yes"})
+	}
+	if r.Landlock < landlockSignals {
+		g = append(g, Gap{GapSignals, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d)", landlockSignals, r.Landlock), "use kernel 6.12 or newer"})
+	}
+	if r.Landlock < landlockUnix {
+		g = append(g, Gap{GapUnixSockets, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d); sockets in /run, /tmp and /dev/shm and abstract ones are hidden, those elsewhere on disk can be connected to",
+			landlockUnix, r.Landlock), "keep service sockets in /run, or deny reading their directories"})
+	}
+	return g
+}
+
+// controllers lists the resource controllers that command cgroups have.
+func controllers(dir string) []string {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(b))
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

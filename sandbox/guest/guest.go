@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,7 @@ type server struct {
 	boxFD int // owner's cgroup directory of this sandbox, or -1
 	null  *os.File
 	fence *fence
+	over  atomic.Bool // everything is being ended: single ends are no longer told
 
 	mu    sync.Mutex // held while a process is made, so that its end is not seen before its record
 	procs map[uint64]*process
@@ -44,8 +46,12 @@ type server struct {
 
 // Main runs the guest and never returns.
 func Main() {
-	unix.CloseOnExec(controlFD)
-	unix.CloseOnExec(binaryFD)
+	// Whatever else was inherited must not reach a command.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		for fd := controlFD; fd < 1024; fd++ { // kernels before 5.11
+			unix.CloseOnExec(fd)
+		}
+	}
 	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "heddle-guest:", err)
 		os.Exit(1)
@@ -174,6 +180,7 @@ func (s *server) endAll() {
 	if s.setup.Contained {
 		os.Exit(0)
 	}
+	s.over.Store(true)
 	if s.boxFD >= 0 {
 		if fd, err := unix.Openat(s.boxFD, "cgroup.kill", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 			unix.Write(fd, []byte("1"))

@@ -112,6 +112,7 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 		attr.Files = append(attr.Files, w.Fd())
 		argv = append([]string{early.ShimArg0, s.shimFlags(req.TTY), strconv.Itoa(s.setup.GraceMS), path}, req.Argv...)
 		exe = "/proc/self/fd/" + strconv.Itoa(binaryFD)
+		attr.Sys.Pdeathsig = unix.SIGUSR1 // a killed guest ends its commands; our threads never end before it
 	} else {
 		attr.Sys.Setctty = req.TTY
 		if st.cgroup >= 0 {
@@ -199,7 +200,9 @@ func (s *server) sendStarted(id uint64, pid int, st streams) {
 }
 
 func (s *server) sendExit(id uint64, x guestproto.Exit) {
-	_ = s.conn.Send(guestproto.KExit, id, x.Encode())
+	if !s.over.Load() {
+		_ = s.conn.Send(guestproto.KExit, id, x.Encode())
+	}
 }
 
 func (s *server) signal(id uint64, sig syscall.Signal) {

@@ -1,0 +1,148 @@
+package sandboxtest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/heddle-dev/heddle/sandbox"
+	"github.com/heddle-dev/heddle/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) {
+	sandboxtest.Attack()
+	sandboxtest.Owner()
+	os.Exit(m.Run())
+}
+
+// base makes a directory that contained sandboxes show at its own place.
+func base(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "heddle-rows-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRows(t *testing.T) {
+	for i, level := range []sandbox.Level{sandbox.ReadOnly, sandbox.WorkspaceWrite, sandbox.FullAccess} {
+		for _, kind := range []string{"cgroup", "subreaper"} {
+			t.Run(level.String()+"/"+kind, func(t *testing.T) { rows(t, i, level, kind == "subreaper") })
+		}
+	}
+}
+
+func rows(t *testing.T, column int, level sandbox.Level, noCgroup bool) {
+	dir := base(t)
+	tool := filepath.Join(dir, "tool")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, exe, tool)
+	report := sandbox.Probe(context.Background(), sandbox.Config{StateDir: filepath.Join(dir, "probe"), GuestPath: sandboxtest.Helper(t), NoCgroup: noCgroup})
+	if !noCgroup && !report.CgroupKill {
+		t.Skipf("GAP: this host gives no cgroup to %s; covered by the subreaper rows", who())
+	}
+	if !report.Supports(level) {
+		gap(t, fmt.Sprintf("level %s cannot be enforced: %s", level, report.Cause))
+	}
+	env := sandboxtest.NewEnv(t, dir, level, tool, noCgroup)
+	env.Report = report
+	for _, row := range sandboxtest.Rows() {
+		want := sandboxtest.Verdict(row.Want[column])
+		if want == sandboxtest.Skipped {
+			continue
+		}
+		t.Run(row.ID, func(t *testing.T) {
+			e := *env
+			e.T = t
+			if row.Gap != nil {
+				if why := row.Gap(&e); why != "" {
+					gap(t, why)
+				}
+			}
+			if got := row.Do(&e); got != want {
+				t.Errorf("%s (%s): %c, want %c", row.ID, row.What, got, want)
+			}
+		})
+	}
+}
+
+// gap reports a row that this host cannot hold. Hosts on which it could be held say so with REQUIRE_SANDBOX.
+func gap(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_SANDBOX") == "1" && !strings.Contains(why, "kernel has no") && !strings.Contains(why, "covered by") {
+		t.Fatalf("GAP: %s", why)
+	}
+	t.Skipf("GAP: %s", why)
+}
+
+func who() string {
+	if os.Geteuid() == 0 {
+		return "root"
+	}
+	return "an ordinary user"
+}
+
+// TestRowsAsUser runs the table again as an ordinary user, who has no entry in any user database and no
+// delegated ids or cgroups.
+func TestRowsAsUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // TestRows already does
+	}
+	const uid = 61357
+	dir := base(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, helper := filepath.Join(dir, "sandboxtest.test"), filepath.Join(dir, "heddle-guest")
+	copyFile(t, exe, bin)
+	copyFile(t, sandboxtest.Helper(t), helper)
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(home, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(bin, "-test.run=^TestRows$", "-test.v")
+	c.Dir = home
+	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "HEDDLE_GUEST=" + helper, "REQUIRE_SANDBOX=" + os.Getenv("REQUIRE_SANDBOX")}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err = c.Run()
+	if err != nil || testing.Verbose() {
+		os.Stderr.Write(out.Bytes())
+	}
+	if err != nil {
+		t.Fatalf("rows as an ordinary user: %v", err)
+	}
+	if strings.Count(out.String(), "--- PASS") < 50 {
+		t.Fatalf("rows did not run:\n%s", out.String())
+	}
+}
