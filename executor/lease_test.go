@@ -321,12 +321,14 @@ func TestRepeatedAction(t *testing.T) {
 		w.send(executortest.Do(a))
 		p.End(sandbox.Result{ExitCode: 3})
 		w.result("a")
+		synctest.Wait() // the repetition above may have been answered too
 		w.s.Forget("a")
 		w.send(executortest.Do(a))
 		if c := w.result("a").GetProcess().GetExitCode(); c != 3 {
 			t.Errorf("repeated: exit code %d", c)
 		}
 		w.send(executortest.ResultAck("a"))
+		synctest.Wait()
 		w.s.Forget("a")
 		w.send(executortest.Do(a))
 		if e := w.result("a").GetError(); e.GetCode() != "refused" {
