@@ -82,7 +82,8 @@ func delta[T string | []byte](prefix []byte, text T, indexName string, index int
 const hexDigits = "0123456789abcdef"
 
 // appendString appends a JSON string. Invalid UTF-8 becomes the replacement
-// character.
+// character. Line and paragraph separators are escaped: some readers of lines
+// end a line there.
 func appendString[T string | []byte](out []byte, s T) []byte {
 	out = append(out, '"')
 	start := 0
@@ -94,14 +95,18 @@ func appendString[T string | []byte](out []byte, s T) []byte {
 		}
 		if b >= utf8.RuneSelf {
 			r, size := decodeRune(s[i:])
-			if r != utf8.RuneError || size > 1 {
-				i += size
-				continue
+			switch {
+			case r == utf8.RuneError && size == 1:
+				out = append(out, s[start:i]...)
+				out = append(out, "\uFFFD"...)
+				start = i + size
+			case r == '\u2028' || r == '\u2029':
+				out = append(out, s[start:i]...)
+				out = append(out, `\u202`...)
+				out = append(out, hexDigits[r&15])
+				start = i + size
 			}
-			out = append(out, s[start:i]...)
-			out = append(out, "\uFFFD"...)
-			i++
-			start = i
+			i += size
 			continue
 		}
 		out = append(out, s[start:i]...)

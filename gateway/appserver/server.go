@@ -173,7 +173,9 @@ func (s *Server) unloadDelay(ctx context.Context) time.Duration {
 	delay = 30 * time.Minute
 	config, err := s.readConfig(ctx, "")
 	if err != nil {
-		s.log.Warn("reading thread_unload_delay_secs failed", "error", err)
+		if ctx.Err() == nil {
+			s.log.Warn("reading thread_unload_delay_secs failed", "error", err)
+		}
 		return delay
 	}
 	if v, ok := config.GetConfig().AsMap()["thread_unload_delay_secs"].(float64); ok && v >= 0 {

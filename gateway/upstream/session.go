@@ -166,9 +166,14 @@ func (s *Session) Stream(ctx context.Context, open func(context.Context, grpc.Cl
 }
 
 // Lost reports whether an error means that the connection or its control plane
-// is gone, as opposed to an answer of the control plane.
+// is gone, as opposed to an answer of the control plane. A call whose context
+// has not ended is cancelled only when its connection is given up.
 func Lost(err error) bool {
-	return err != nil && errdefs.From(err) == nil && status.Code(err) == codes.Unavailable
+	if err == nil || errdefs.From(err) != nil {
+		return false
+	}
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.Canceled
 }
 
 func (s *Session) tag(ctx context.Context) context.Context {

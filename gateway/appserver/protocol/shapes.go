@@ -125,7 +125,7 @@ func FromThread(t *heddlev1.Thread, status Status, path string) Thread {
 	if !t.GetEphemeral() {
 		out.Path = opt(path)
 	}
-	if g := t.GetGit(); g.GetSha() != "" || g.GetBranch() != "" || g.GetOriginUrl() != "" {
+	if g := t.GetGit(); g.GetSha() != "" {
 		out.GitInfo = &GitInfo{opt(g.GetSha()), opt(g.GetBranch()), opt(g.GetOriginUrl())}
 	}
 	return out
