@@ -153,7 +153,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	broker := approval.NewBroker(nil)
 	c.agent = agent.New(agent.Config{
 		Log: c.log, Streams: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules,
-		Marks: c.store, Held: c.sessions.Held, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns,
+		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns,
 	})
 	c.server = server.New(server.Config{
 		Log: c.log, Agent: c.agent, Broker: broker, Sessions: c.sessions, Settings: resolver, Models: models, Outputs: outputs,

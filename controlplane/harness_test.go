@@ -642,3 +642,21 @@ func (x *fakeExecutor) process(a *executorv1.Action, s *executorv1.StartProcess)
 	}
 	return &executorv1.ActionResult_Process{Process: &executorv1.ProcessResult{ExitCode: code, DurationMs: 1, StdoutBytes: p.out}}
 }
+
+// endAll ends every running command.
+func (x *fakeExecutor) endAll(code int32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, p := range x.running {
+		p.end <- code
+	}
+}
+
+// forget makes the executor come back without anything it had.
+func (x *fakeExecutor) forget() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	clear(x.running)
+	clear(x.leases)
+	clear(x.results)
+}

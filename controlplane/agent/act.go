@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
@@ -13,6 +14,9 @@ import (
 // action is interrupted and given a moment: a patch that is being written must
 // not be reported as unknown without need.
 func (lt *live) act(ctx context.Context, action *executorv1.Action) (*executorv1.ActionResult, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if action.GetActionId() == "" {
 		action.ActionId = newID()
 	}
@@ -26,6 +30,10 @@ func (lt *live) act(ctx context.Context, action *executorv1.Action) (*executorv1
 	}
 	res, err := h.Result(ctx)
 	if ctx.Err() != nil && err != nil && !suspended(ctx) {
+		if action.GetCommitPatch() == nil {
+			// Nothing was changed, so nobody waits for the end.
+			return nil, errors.Join(context.Cause(ctx), h.Terminate(context.WithoutCancel(ctx)))
+		}
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
 		defer cancel()
 		if ierr := h.Interrupt(after); ierr != nil {

@@ -29,6 +29,9 @@ type Config struct {
 	// Clock is time.Now when nil.
 	Clock  func() time.Time
 	Logger *slog.Logger
+	// Lost reports whether a session is not attached or its process is dead; nil
+	// means never.
+	Lost func(sessionID string) bool
 	// Held reports whether a session holds a thread; nil means always.
 	Held func(threadID string) bool
 	// MaxTurns bounds the turns that run at a time; 0 means 512.
@@ -50,6 +53,10 @@ type Agent struct {
 	live     map[string]*live
 	active   int
 	stopping bool
+
+	// recovered waits for Resume; back finds the clients of its turns.
+	recovered []*recovered
+	back      AwaitSession
 }
 
 // New returns an Agent without any turn.
@@ -202,8 +209,12 @@ func (a *Agent) SessionGone(sessionID string) {
 	}
 }
 
-// AwaitEnd waits until the thread has no turn that is being ended, at most
-// until ctx ends. It returns the turn that runs, if any.
+// settlePoll is how often AwaitEnd looks at a turn whose client is away.
+const settlePoll = 10 * time.Millisecond
+
+// AwaitEnd waits while the thread's turn is being ended or its client is away
+// and may not come back, at most until ctx ends. It returns the turn that runs
+// then, if any.
 func (a *Agent) AwaitEnd(ctx context.Context, threadID string) *heddlev1.Turn {
 	lt := a.peek(threadID)
 	if lt == nil {
@@ -213,14 +224,37 @@ func (a *Agent) AwaitEnd(ctx context.Context, threadID string) *heddlev1.Turn {
 	if t == nil {
 		return nil
 	}
-	if t.ending() {
+	for t.ending() || a.forlorn(t) {
 		select {
 		case <-t.done:
 			return nil
 		case <-ctx.Done():
+			return proto.CloneOf(t.snapshot())
+		case <-time.After(settlePoll):
 		}
 	}
 	return proto.CloneOf(t.snapshot())
+}
+
+// Settle waits for the end of a turn whose client is away, so that who reads the
+// thread next does not see it running still.
+func (a *Agent) Settle(ctx context.Context, threadID string) {
+	lt := a.peek(threadID)
+	if lt == nil {
+		return
+	}
+	if t := lt.current(); t != nil && a.forlorn(t) {
+		a.AwaitEnd(ctx, threadID)
+	}
+}
+
+// forlorn reports whether the turn is tied to a client that is away.
+func (a *Agent) forlorn(t *turn) bool {
+	row := t.snapshot()
+	if row.GetOnDisconnect() == heddlev1.OnDisconnect_ON_DISCONNECT_CONTINUE || row.GetSessionId() == "" {
+		return false
+	}
+	return t.waits() || (a.cfg.Lost != nil && a.cfg.Lost(row.GetSessionId()))
 }
 
 // Busy is the number of turns and processes that are open.

@@ -61,12 +61,7 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 	}
 	switch p := parsed.(type) {
 	case *tool.ExecCommand:
-		if patch, workdir, ok := tool.PatchInCommand(p.Cmd); ok {
-			if workdir == "" {
-				workdir = p.Workdir
-			} else if p.Workdir != "" {
-				workdir = join(p.Workdir, workdir)
-			}
+		if patch, workdir, ok := patchIn(p); ok {
 			return t.patchCall(c, patch, workdir)
 		}
 		return t.commandCall(c, p)
@@ -85,6 +80,18 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 		return said(c, "request_user_input is unavailable in Default mode")
 	}
 	return said(c, "unsupported call: "+c.GetName())
+}
+
+// patchIn finds a patch in a command, and the folder it refers to.
+func patchIn(p *tool.ExecCommand) (patch, workdir string, ok bool) {
+	patch, workdir, ok = tool.PatchInCommand(p.Cmd)
+	switch {
+	case workdir == "":
+		workdir = p.Workdir
+	case p.Workdir != "":
+		workdir = join(p.Workdir, workdir)
+	}
+	return patch, workdir, ok
 }
 
 // runCalls runs the calls of a step and records their results in call order.
@@ -124,7 +131,7 @@ func (t *turn) runTogether(calls []*call, results []result) {
 	var wg sync.WaitGroup
 	for i, c := range calls {
 		run := func() {
-			if t.ctx.Err() == nil {
+			if t.ctx.Err() == nil || t.resume != nil {
 				results[i] = c.do(t.ctx)
 			}
 			if results[i].parts == nil {

@@ -211,23 +211,30 @@ func (e *execution) await(ctx context.Context) (*result, []*heddlev1.HistoryEntr
 		e.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "cancelled", Message: "the turn was interrupted before an answer"})
 		return &result{}, nil
 	}
+	if a.GetDecision() == heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT {
+		after := e.t.amend(a, amendment)
+		return nil, after
+	}
+	return e.apply(a), nil
+}
+
+// apply does what was decided; nil means that the command may run.
+func (e *execution) apply(a *heddlev1.Approval) *result {
 	switch a.GetDecision() {
-	case heddlev1.Decision_DECISION_ACCEPT:
-		return nil, nil
+	case heddlev1.Decision_DECISION_ACCEPT, heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT:
+		return nil
 	case heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION:
 		e.t.lt.memory.AllowCommand(e.argv, a.GetCommand().GetCwd(), e.args.Escalated)
-		return nil, nil
-	case heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT:
-		return nil, e.t.amend(a, amendment)
+		return nil
 	case heddlev1.Decision_DECISION_DECLINE, heddlev1.Decision_DECISION_CANCEL:
 		e.close(heddlev1.ItemStatus_ITEM_STATUS_DECLINED, nil)
 		r := text(fmt.Sprintf("exec_command failed for `%s`: %q", e.item.GetCommandExecution().GetCommand(), "rejected by user"))
 		r.cancel = a.GetDecision() == heddlev1.Decision_DECISION_CANCEL
-		return &r, nil
+		return &r
 	}
 	e.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: "approval request failed"})
 	r := text(fmt.Sprintf("exec_command failed for `%s`: approval request failed", e.item.GetCommandExecution().GetCommand()))
-	return &r, nil
+	return &r
 }
 
 // close completes the item of a command that never ran.

@@ -24,6 +24,10 @@ func (t *turn) finish(err error) {
 		t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
 	}
 	var events []*heddlev1.Event
+	if t.first != nil {
+		// The input belongs to the thread even where the turn could not begin.
+		leftover = append([]*heddlev1.UserMessage{t.first}, leftover...)
+	}
 	for _, in := range leftover {
 		t.takeInput(in)
 	}

@@ -37,10 +37,18 @@ type patching struct {
 // patchCall plans a patch within the step's commit. Patches run alone, in call
 // order, since one may depend on the other.
 func (t *turn) patchCall(c *heddlev1.ToolCall, patch, workdir string) *call {
-	settings := t.settings()
-	p := &patching{t: t, req: c, patch: patch, cwd: join(settings.GetCwd(), workdir), policy: proto.CloneOf(settings.GetSandbox()), space: settings.GetCwd()}
+	p := t.newPatching(c, patch, workdir)
 	p.planned = &heddlev1.ActionIntent{ActionId: newID(), CallId: c.GetCallId(), Kind: "patch_plan", Attempt: 1}
 	return &call{req: c, alone: true, events: []*heddlev1.Event{actionsIntended(t.id(), p.planned)}, do: p.run}
+}
+
+func (t *turn) newPatching(c *heddlev1.ToolCall, patch, workdir string) *patching {
+	s := t.settings()
+	return &patching{t: t, req: c, patch: patch, cwd: join(s.GetCwd(), workdir), policy: proto.CloneOf(s.GetSandbox()), space: s.GetCwd()}
+}
+
+func (p *patching) commitIntent() *heddlev1.ActionIntent {
+	return &heddlev1.ActionIntent{ActionId: newID(), ItemId: p.item.GetId(), CallId: p.req.GetCallId(), Kind: "patch_commit", ActionHash: p.plan.GetPlanHash(), Attempt: 1}
 }
 
 func (p *patching) run(ctx context.Context) result {
@@ -63,7 +71,7 @@ func (p *patching) run(ctx context.Context) result {
 // is told instead.
 func (p *patching) makePlan(ctx context.Context) *result {
 	res, err := p.t.lt.act(ctx, &executorv1.Action{
-		ActionId: p.planned.GetActionId(), Policy: p.policy, Workspace: p.space,
+		ActionId: p.planID(), Policy: p.policy, Workspace: p.space,
 		Kind: &executorv1.Action_PlanPatch{PlanPatch: &executorv1.PlanPatch{Patch: p.patch, Cwd: p.cwd}},
 	})
 	if ctx.Err() != nil {
@@ -83,6 +91,15 @@ func (p *patching) makePlan(ctx context.Context) *result {
 		return &r
 	}
 	return nil
+}
+
+// planID is the id of the plan action; one that is made again has no intent, as
+// it only reads.
+func (p *patching) planID() string {
+	if p.planned == nil {
+		return newID()
+	}
+	return p.planned.GetActionId()
 }
 
 // hash binds approval and write to exactly this plan.
@@ -108,7 +125,7 @@ func (p *patching) permit(ctx context.Context) *result {
 		Id: t.itemID(p.req.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
 		Content: &heddlev1.Item_FileChange{FileChange: &heddlev1.FileChange{Changes: p.plan.GetChanges()}},
 	}
-	p.commit = &heddlev1.ActionIntent{ActionId: newID(), ItemId: p.item.GetId(), CallId: p.req.GetCallId(), Kind: "patch_commit", ActionHash: p.plan.GetPlanHash(), Attempt: 1}
+	p.commit = p.commitIntent()
 	if verdict.Outcome != approval.Ask {
 		if err := t.commit(itemStarted(p.item), actionsIntended(t.id(), p.commit)); err != nil {
 			r := text("apply_patch failed: " + err.Error())
@@ -139,6 +156,11 @@ func (p *patching) await(ctx context.Context, asked *approval.Pending, paths []s
 		}
 		return &result{}
 	}
+	return p.apply(a, paths)
+}
+
+// apply does what was decided; nil means that the patch may be written.
+func (p *patching) apply(a *heddlev1.Approval, paths []string) *result {
 	switch a.GetDecision() {
 	case heddlev1.Decision_DECISION_ACCEPT, heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT:
 		return nil

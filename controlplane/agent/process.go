@@ -43,6 +43,8 @@ type process struct {
 	command   string
 	tty       bool
 	escalated bool
+	// intent is set for a process from before a restart.
+	intent *heddlev1.ActionIntent
 	// done is closed when the item's completion is in the log's queue.
 	done chan struct{}
 

@@ -122,6 +122,13 @@ func (t *turn) ending() bool {
 	return t.closed || t.ctx.Err() != nil
 }
 
+// waits reports whether the turn waits for its client after a restart.
+func (t *turn) waits() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.resume != nil && t.resume.waiting
+}
+
 func (t *turn) interrupt(cause string) { t.cancel(&interruption{cause: cause}) }
 
 // steer accepts input durably, together with the events that belong to it. An
@@ -197,14 +204,13 @@ func (t *turn) work() error {
 	if t.resume == nil || !t.resume.started {
 		t.record(turnStarted(row))
 	}
+	if t.resume != nil && t.ctx.Err() != nil {
+		return t.abandonPast()
+	}
 	if err := t.prepare(); err != nil {
-		// The input belongs to the thread even where the turn cannot go on.
-		if t.first != nil {
-			t.takeInput(t.first)
-		}
 		return err
 	}
-	if t.resume != nil {
+	if t.resume != nil && len(t.resume.order)+len(t.resume.open) > 0 {
 		if err := t.continueCalls(); err != nil {
 			return err
 		}

@@ -133,6 +133,9 @@ func (p *Pending) Decide(ctx context.Context, d heddlev1.Decision, amendment []s
 	return decided, true, p.err
 }
 
+// Approval is the question as it was asked.
+func (p *Pending) Approval() *heddlev1.Approval { return p.q.Approval }
+
 // Done is closed when a decision was recorded.
 func (p *Pending) Done() <-chan struct{} { return p.done }
 

@@ -20,7 +20,7 @@ func (s *sessionService) Attach(r *heddlev1.AttachRequest, stream grpc.ServerStr
 	if err != nil {
 		return err
 	}
-	defer s.cfg.Sessions.Lost(a)
+	defer s.cfg.Sessions.Ended(a)
 	attached := &heddlev1.Attached{ServerVersion: s.cfg.Version, Home: s.cfg.Home, Pid: int64(os.Getpid())}
 	// A config that is wrong does not keep the client out: it is told, and turns
 	// say so again.

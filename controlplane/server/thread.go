@@ -90,11 +90,19 @@ func (s *threadService) create(ctx context.Context, caller string, row *heddlev1
 }
 
 func (s *threadService) GetThread(ctx context.Context, r *heddlev1.GetThreadRequest) (*heddlev1.GetThreadResponse, error) {
+	s.settle(ctx, r.GetThreadId())
 	row, err := s.thread(ctx, r.GetThreadId())
 	if err != nil {
 		return nil, err
 	}
 	return &heddlev1.GetThreadResponse{Thread: row}, nil
+}
+
+// settle lets a turn whose client died come to its end first.
+func (s *threadService) settle(ctx context.Context, id string) {
+	bound, cancel := context.WithTimeout(ctx, loadBound)
+	defer cancel()
+	s.cfg.Agent.Settle(bound, id)
 }
 
 func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRequest) (*heddlev1.LoadThreadResponse, error) {
@@ -157,6 +165,7 @@ func (s *threadService) ListTurns(ctx context.Context, r *heddlev1.ListTurnsRequ
 	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
 		return nil, err
 	}
+	s.settle(ctx, r.GetThreadId())
 	return s.store.ListTurns(ctx, r)
 }
 
@@ -164,6 +173,7 @@ func (s *threadService) ListItems(ctx context.Context, r *heddlev1.ListItemsRequ
 	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
 		return nil, err
 	}
+	s.settle(ctx, r.GetThreadId())
 	return s.store.ListItems(ctx, r)
 }
 

@@ -13,7 +13,7 @@ import (
 const MaxSessions = 4096
 
 // peerPoll is how often a lost session's process is looked at within the grace.
-const peerPoll = 50 * time.Millisecond
+const peerPoll = 10 * time.Millisecond
 
 // Config configures a Registry.
 type Config struct {
@@ -73,7 +73,7 @@ func NewRegistry(cfg Config) *Registry {
 }
 
 // Attach registers a session or rejoins a lost one. A stream that is still open
-// under the same id is superseded. The caller must call Lost when the returned
+// under the same id is superseded. The caller must call Ended when the returned
 // attachment's stream ends.
 func (r *Registry) Attach(req *heddlev1.AttachRequest) (*Attachment, error) {
 	if req.GetSessionId() == "" {
@@ -106,9 +106,9 @@ func (r *Registry) Attach(req *heddlev1.AttachRequest) (*Attachment, error) {
 	return a, nil
 }
 
-// Lost says that an attachment's stream ended. Unless it was superseded, the
+// Ended says that an attachment's stream ended. Unless it was superseded, the
 // session is given its grace, less when its process is known to be dead.
-func (r *Registry) Lost(a *Attachment) {
+func (r *Registry) Ended(a *Attachment) {
 	r.mu.Lock()
 	e := r.sessions[a.Session.ID]
 	if e == nil || e.attachment != a {
@@ -193,6 +193,14 @@ func (r *Registry) Get(id string) (*Session, error) {
 		return e.session, nil
 	}
 	return nil, errdefs.New(errdefs.SessionUnknown, "session %q is not attached", id).With("session", id)
+}
+
+// Lost reports whether a session is away: not attached, or its process is dead.
+func (r *Registry) Lost(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.sessions[id]
+	return e == nil || e.attachment == nil || e.session.Peer.Dead()
 }
 
 // Hold notes that a session works on a thread.
