@@ -28,7 +28,8 @@ func TestNoExecutorSaysWhy(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+			bubble(t, dispatch.Config{}, func(r *rig) {
+				t := r.t
 				if c.connect {
 					reg := executor("x")
 					reg.Labels = map[string]string{"arch": "arm64"}
@@ -59,7 +60,8 @@ func TestNoExecutorSaysWhy(t *testing.T) {
 }
 
 func TestWaitWithoutLimit(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		h := r.start(t.Context(), dispatch.Spec{Scope: "task/a", Wait: -1, Action: process("1", "a")})
 		time.Sleep(24 * time.Hour)
 		pending(t, h)
@@ -72,7 +74,8 @@ func TestWaitWithoutLimit(t *testing.T) {
 }
 
 func TestCapacityAndPriority(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		reg := executor("x")
 		reg.Capacity = 1
 		x := r.connect(reg)
@@ -105,7 +108,8 @@ func TestCapacityAndPriority(t *testing.T) {
 }
 
 func TestQueueIsBounded(t *testing.T) {
-	bubble(t, dispatch.Config{QueueLimit: 2}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{QueueLimit: 2}, func(r *rig) {
+		t := r.t
 		for i := range 2 {
 			r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process(fmt.Sprint(i), "a")})
 		}
@@ -116,7 +120,8 @@ func TestQueueIsBounded(t *testing.T) {
 }
 
 func TestFewestLeasesAndSticky(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x, y := r.connect(executor("x")), r.connect(executor("y"))
 		for i, scope := range []string{"thread/a", "thread/b", "thread/c", "thread/d", "thread/a", "thread/b"} {
 			f := []*fake{x, y}[i%2]
@@ -137,7 +142,8 @@ func TestFewestLeasesAndSticky(t *testing.T) {
 }
 
 func TestLevelIsPreferred(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		weak := r.connect(executor("a"))
 		reg := executor("b")
 		reg.SandboxReport = &heddlev1.SandboxReport{Levels: []heddlev1.SandboxLevel{heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY}}
@@ -170,7 +176,8 @@ func TestI10Principals(t *testing.T) {
 }
 
 func TestBadSpec(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("used", "x")})
 		for name, spec := range map[string]dispatch.Spec{
 			"scope":     {Scope: "a", Action: process("1", "x")},
@@ -192,7 +199,8 @@ func TestCancelInEveryState(t *testing.T) {
 	cases := []string{"waiting", "sent", "started", "disconnected"}
 	for _, state := range cases {
 		t.Run(state, func(t *testing.T) {
-			bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+			bubble(t, dispatch.Config{}, func(r *rig) {
+				t := r.t
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if state == "waiting" {
@@ -232,7 +240,8 @@ func TestCancelInEveryState(t *testing.T) {
 }
 
 func TestReleaseScope(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		running := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x")})
 		l := x.grant()
@@ -273,7 +282,8 @@ func TestReleaseScope(t *testing.T) {
 }
 
 func TestPrepare(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		answer := func(out *executorv1.ActionResult) {
 			var a *executorv1.Action

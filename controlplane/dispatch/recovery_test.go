@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,7 +28,8 @@ func reannounce(id string, l *executorv1.Lease, running ...*executorv1.Action) *
 // Invariant I4 and the design's table: the loss of an executor ends the item
 // with a typed error within fence_after, and only then is the scope granted again.
 func TestI4ExecutorLossTiming(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "sleep", "100")})
 		l := x.grant()
@@ -75,7 +77,8 @@ func TestI4ExecutorLossTiming(t *testing.T) {
 }
 
 func TestExecutorDiedFreesAtOnce(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "sleep")})
 		x.grant()
@@ -128,7 +131,8 @@ func TestProbeTellsDeathOfALocalPeer(t *testing.T) {
 // A short cut: the lease stays, an action whose start is not known is sent again,
 // a started one goes on, output that comes twice is delivered once.
 func TestReconnect(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		var got strings.Builder
 		out := func(c *executorv1.OutputChunk) error { got.Write(c.GetData()); return nil }
@@ -178,7 +182,8 @@ func TestReconnect(t *testing.T) {
 
 // Invariant I4: a result under the still-current epoch is accepted, however late.
 func TestI4LateResultAccepted(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a"), FenceAfter: 15 * time.Minute})
 		l := x.grant()
@@ -202,7 +207,8 @@ func TestI4LateResultAccepted(t *testing.T) {
 // An executor that came back without a started action and shows no result has
 // lost it.
 func TestLostByItsExecutor(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
 		l := x.grant()
@@ -225,7 +231,8 @@ func TestLostByItsExecutor(t *testing.T) {
 // A result that was shown and not acknowledged is shown again after a reconnect
 // and counts once.
 func TestResultShownTwice(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
 		l := x.grant()
@@ -245,20 +252,21 @@ func TestResultShownTwice(t *testing.T) {
 }
 
 // world is two control planes after one another on one store.
-func world(t *testing.T, f func(t *testing.T, first, second func() *rig)) {
+func world(t *testing.T, f func(first, second func() *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := &durable{}
 		open := func() *rig { return newRig(t, dispatch.Config{Epochs: m.epochs(t)}) }
-		f(t, open, open)
+		f(open, open)
 	})
 }
 
 // After a restart the executor keeps what it holds and the action goes on; its
 // scope is nobody else's meanwhile.
 func TestRestartReattachesRunning(t *testing.T) {
-	world(t, func(t *testing.T, first, second func() *rig) {
+	world(t, func(first, second func() *rig) {
 		r := first()
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Principal: "p", Action: process("1", "a")})
 		l := x.grant()
@@ -328,8 +336,9 @@ func TestRestartReattachesRunning(t *testing.T) {
 func TestRestartTakesRecordedResult(t *testing.T) {
 	for name, askFirst := range map[string]bool{"asked first": true, "shown first": false} {
 		t.Run(name, func(t *testing.T) {
-			world(t, func(t *testing.T, first, second func() *rig) {
+			world(t, func(first, second func() *rig) {
 				r := first()
+				t := r.t
 				x := r.connect(executor("x"))
 				r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
 				x.grant()
@@ -388,8 +397,9 @@ func TestRestartTakesRecordedResult(t *testing.T) {
 }
 
 func TestRestartUnknownOutcome(t *testing.T) {
-	world(t, func(t *testing.T, _, second func() *rig) {
+	world(t, func(_, second func() *rig) {
 		r := second()
+		t := r.t
 		y := r.connect(executor("y"))
 		now := time.Now()
 		_, err := r.d.Reattach(t.Context(), "1", "thread/a", nil, 0)
@@ -414,8 +424,9 @@ func TestRestartUnknownOutcome(t *testing.T) {
 // The recorded executor comes back without the lease: nobody needs to wait for
 // the grace.
 func TestRestartExpectedExecutorIsBack(t *testing.T) {
-	world(t, func(t *testing.T, _, second func() *rig) {
+	world(t, func(_, second func() *rig) {
 		r := second()
+		t := r.t
 		r.d.Recover(dispatch.Recovered{Scope: "thread/a", ExecutorID: "x"})
 		now := time.Now()
 		back := make(chan *fake, 1)
@@ -436,10 +447,11 @@ func TestRestartExpectedExecutorIsBack(t *testing.T) {
 }
 
 func TestReattachCancelled(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(errBoom) })
-		if _, err := r.d.Reattach(ctx, "1", "thread/a", nil, 0); err != errBoom {
+		if _, err := r.d.Reattach(ctx, "1", "thread/a", nil, 0); !errors.Is(err, errBoom) {
 			t.Fatalf("reattach: %v, want the cause", err)
 		}
 	})
@@ -448,8 +460,9 @@ func TestReattachCancelled(t *testing.T) {
 // What runs from before a restart and is asked for by nobody is ended when the
 // grace is over; connection-scoped work ends at once.
 func TestRestartEndsWhatNobodyAsksFor(t *testing.T) {
-	world(t, func(t *testing.T, first, second func() *rig) {
+	world(t, func(first, second func() *rig) {
 		r := first()
+		t := r.t
 		x := r.connect(executor("x"))
 		r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "a")})
 		la := x.grant()

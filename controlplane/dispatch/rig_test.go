@@ -39,18 +39,21 @@ func (s service) Connect(stream grpc.BidiStreamingServer[executorv1.ConnectReque
 	return s.d.Serve(stream.Context(), s.peer, stream)
 }
 
-func newRig(t testing.TB, cfg dispatch.Config) *rig { return newRigPeer(t, cfg, dispatch.Peer{}) }
+func newRig(tb testing.TB, cfg dispatch.Config) *rig {
+	tb.Helper()
+	return newRigPeer(tb, cfg, dispatch.Peer{})
+}
 
-func newRigPeer(t testing.TB, cfg dispatch.Config, peer dispatch.Peer) *rig {
-	t.Helper()
+func newRigPeer(tb testing.TB, cfg dispatch.Config, peer dispatch.Peer) *rig {
+	tb.Helper()
 	if cfg.Jitter == nil {
 		cfg.Jitter = func() float64 { return 0.5 }
 	}
-	d, err := dispatch.New(t.Context(), cfg)
+	d, err := dispatch.New(tb.Context(), cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	r := &rig{t: t, d: d, lis: bufconn.Listen(1 << 20), ran: make(chan struct{})}
+	r := &rig{t: tb, d: d, lis: bufconn.Listen(1 << 20), ran: make(chan struct{})}
 	r.srv = grpc.NewServer(grpc.StreamInterceptor(errdefs.StreamServer))
 	executorv1.RegisterExecutorServiceServer(r.srv, service{d: d, peer: peer})
 	go func() { _ = r.srv.Serve(r.lis) }()
@@ -59,7 +62,7 @@ func newRigPeer(t testing.TB, cfg dispatch.Config, peer dispatch.Peer) *rig {
 	go func() {
 		defer close(r.ran)
 		if err := d.Run(ctx); err != nil {
-			t.Errorf("run: %v", err)
+			tb.Errorf("run: %v", err)
 		}
 	}()
 	return r
@@ -250,44 +253,44 @@ func (r *rig) start(ctx context.Context, spec dispatch.Spec) *dispatch.Handle {
 }
 
 // wantExit takes the result of a process.
-func wantExit(t testing.TB, h *dispatch.Handle, code int32) {
-	t.Helper()
+func wantExit(tb testing.TB, h *dispatch.Handle, code int32) {
+	tb.Helper()
 	res, err := h.Result(context.Background())
 	if err != nil {
-		t.Fatalf("result of %s: %v", h.ActionID(), err)
+		tb.Fatalf("result of %s: %v", h.ActionID(), err)
 	}
 	if res.GetProcess() == nil || res.GetProcess().GetExitCode() != code {
-		t.Fatalf("result of %s: got %v, want exit code %d", h.ActionID(), res, code)
+		tb.Fatalf("result of %s: got %v, want exit code %d", h.ActionID(), res, code)
 	}
 }
 
-func wantReason(t testing.TB, h *dispatch.Handle, reason errdefs.Reason) error {
-	t.Helper()
+func wantReason(tb testing.TB, h *dispatch.Handle, reason errdefs.Reason) error {
+	tb.Helper()
 	res, err := h.Result(context.Background())
 	if !errdefs.Is(err, reason) {
-		t.Fatalf("result of %s: got %v, %v, want %s", h.ActionID(), res, err, reason)
+		tb.Fatalf("result of %s: got %v, %v, want %s", h.ActionID(), res, err, reason)
 	}
 	return err
 }
 
-func pending(t testing.TB, h *dispatch.Handle) {
-	t.Helper()
+func pending(tb testing.TB, h *dispatch.Handle) {
+	tb.Helper()
 	synctest.Wait()
 	select {
 	case <-h.Done():
 		res, err := h.Result(context.Background())
-		t.Fatalf("%s has ended: %v, %v", h.ActionID(), res, err)
+		tb.Fatalf("%s has ended: %v, %v", h.ActionID(), res, err)
 	default:
 	}
 }
 
 // bubble runs a test on virtual time.
-func bubble(t *testing.T, cfg dispatch.Config, f func(t *testing.T, r *rig)) {
+func bubble(t *testing.T, cfg dispatch.Config, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cfg)
 		defer r.close()
-		f(t, r)
+		f(r)
 	})
 }
 
@@ -301,14 +304,14 @@ func (m *durable) SetMeta(_ context.Context, key string, value []byte) error {
 	return nil
 }
 
-func (m *durable) epochs(t testing.TB) lease.Epochs {
-	t.Helper()
+func (m *durable) epochs(tb testing.TB) lease.Epochs {
+	tb.Helper()
 	if m.values == nil {
 		m.values = map[string][]byte{}
 	}
 	e, err := lease.OpenEpochs(context.Background(), m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }

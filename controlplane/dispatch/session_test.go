@@ -1,6 +1,7 @@
 package dispatch_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,8 @@ import (
 )
 
 func TestActionFromStartToAck(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		f := r.connect(executor("x"))
 		var got string
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "echo"),
@@ -76,7 +78,8 @@ func TestRegisterIsValidated(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, dispatch.Config{JoinToken: "secret"}, func(t *testing.T, r *rig) {
+			bubble(t, dispatch.Config{JoinToken: "secret"}, func(r *rig) {
+				t := r.t
 				f := r.open(c.first)
 				<-f.ended
 				if !errdefs.Is(f.err, c.want) {
@@ -94,7 +97,8 @@ func TestRegisterIsValidated(t *testing.T) {
 // A second registration of an id ends the first; what still comes over the old
 // stream counts for nothing.
 func TestWrongSession(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		old := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "sleep")})
 		l := old.grant()
@@ -120,7 +124,8 @@ func TestWrongSession(t *testing.T) {
 
 // Invariant I4: every message is checked against the lease's epoch.
 func TestI4StaleEpochRefused(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		f := r.connect(executor("x"))
 		var got string
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x"),
@@ -150,7 +155,8 @@ func TestI4StaleEpochRefused(t *testing.T) {
 }
 
 func TestUnknownActionID(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		f := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x")})
 		f.grant()
@@ -175,7 +181,8 @@ func TestUnknownActionID(t *testing.T) {
 // The server dictates renewals; they come in rounds of a sixth of the fence, one
 // in flight at a time, and a silent executor loses its session.
 func TestRenewalsAndSilence(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		f := r.connect(executor("x"))
 		time.Sleep(26 * time.Second)
 		synctest.Wait()
@@ -210,10 +217,10 @@ func TestServerStopMidStream(t *testing.T) {
 			t.Errorf("got %v, want draining", m)
 		}
 		<-f.ended
-		if _, err := h.Result(t.Context()); err != dispatch.ErrStopped {
+		if _, err := h.Result(t.Context()); !errors.Is(err, dispatch.ErrStopped) {
 			t.Errorf("result: %v, want ErrStopped", err)
 		}
-		if _, err := r.d.Start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "x")}); err != dispatch.ErrStopped {
+		if _, err := r.d.Start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "x")}); !errors.Is(err, dispatch.ErrStopped) {
 			t.Errorf("start after stop: %v, want ErrStopped", err)
 		}
 		f.drop()
@@ -224,7 +231,8 @@ func TestServerStopMidStream(t *testing.T) {
 // An executor that does not read is cut off at the bound of its queue instead of
 // being buffered for.
 func TestBoundedSendQueue(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		conn := r.dial()
 		stream, err := executorv1.NewExecutorServiceClient(conn).Connect(t.Context())
 		if err != nil {

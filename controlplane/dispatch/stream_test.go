@@ -13,7 +13,8 @@ import (
 
 // A slow consumer holds its own credits and nobody else.
 func TestSlowConsumerHoldsCredits(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		gate := make(chan struct{})
 		var got strings.Builder
@@ -46,7 +47,8 @@ func TestSlowConsumerHoldsCredits(t *testing.T) {
 }
 
 func TestCreditsFollowTheConsumer(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x"),
 			Output: func(*executorv1.OutputChunk) error { return nil }})
@@ -64,7 +66,8 @@ func TestCreditsFollowTheConsumer(t *testing.T) {
 
 // An executor that ignores its credits is cut off.
 func TestWindowIsEnforced(t *testing.T) {
-	bubble(t, dispatch.Config{Window: 1000}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{Window: 1000}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		gate := make(chan struct{})
 		r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x"),
@@ -84,7 +87,8 @@ func TestWindowIsEnforced(t *testing.T) {
 }
 
 func TestOutputErrorEndsTheProcess(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x"),
 			Output: func(*executorv1.OutputChunk) error { return errBoom }})
@@ -113,7 +117,8 @@ func TestOutputErrorEndsTheProcess(t *testing.T) {
 
 // Bytes that were dropped at the cap are told once.
 func TestDroppedIsToldOnce(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		var dropped []int64
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x"),
@@ -136,7 +141,8 @@ func TestDroppedIsToldOnce(t *testing.T) {
 }
 
 func TestControls(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x")})
 		l := x.grant()
@@ -206,7 +212,8 @@ func TestControls(t *testing.T) {
 // Writes wait when 1 MiB is not known to be received; a renewal round is the
 // proof, so they go on at the pace of the executor, not of the renewals.
 func TestStdinIsBounded(t *testing.T) {
-	bubble(t, dispatch.Config{}, func(t *testing.T, r *rig) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
 		x := r.connect(executor("x"))
 		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x")})
 		x.grant()

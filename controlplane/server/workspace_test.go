@@ -55,7 +55,7 @@ type workspace struct {
 	kill context.CancelFunc
 }
 
-func withWorkspace(t *testing.T, play func(*dispatchtest.Job), f func(t *testing.T, w *workspace)) {
+func withWorkspace(t *testing.T, play func(*dispatchtest.Job), f func(w *workspace)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d, err := dispatch.New(t.Context(), dispatch.Config{})
@@ -89,7 +89,7 @@ func withWorkspace(t *testing.T, play func(*dispatchtest.Job), f func(t *testing
 			close(served)
 		}
 		synctest.Wait()
-		f(t, &workspace{t: t, d: d, svc: svc, client: heddlev1.NewWorkspaceServiceClient(client), kill: kill})
+		f(&workspace{t: t, d: d, svc: svc, client: heddlev1.NewWorkspaceServiceClient(client), kill: kill})
 		cancel()
 		<-ran
 		kill()
@@ -163,7 +163,8 @@ func TestExecRunsOneProcess(t *testing.T) {
 		j.Output(2, []byte("err\n"))
 		j.Exit(3)
 	}
-	withWorkspace(t, play, func(t *testing.T, w *workspace) {
+	withWorkspace(t, play, func(w *workspace) {
+		t := w.t
 		o, err := follow(t, w.exec(t.Context(), &heddlev1.ExecStart{
 			Argv: []string{"sh", "-c", "x"}, Env: map[string]string{"HOME": "/other", "NEW": "1"}, UnsetEnv: []string{"DROP"}, TimeoutMs: 500,
 		}))
@@ -203,7 +204,8 @@ func TestExecOutputCap(t *testing.T) {
 		"no cap": {0, 80, false}, "inside a chunk": {20, 20, true}, "at the border": {16, 16, true}, "exactly all": {80, 80, true}, "above": {81, 80, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withWorkspace(t, play, func(t *testing.T, w *workspace) {
+			withWorkspace(t, play, func(w *workspace) {
+				t := w.t
 				o, err := follow(t, w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"x"}, OutputCap: c.limit}))
 				if err != nil {
 					t.Fatal(err)
@@ -239,7 +241,8 @@ func echo(j *dispatchtest.Job) {
 }
 
 func TestExecInputResizeTerminate(t *testing.T) {
-	withWorkspace(t, echo, func(t *testing.T, w *workspace) {
+	withWorkspace(t, echo, func(w *workspace) {
+		t := w.t
 		stream := w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"cat"}, Tty: true, Rows: 24, Cols: 80})
 		for _, m := range []*heddlev1.ExecRequest{
 			{Message: &heddlev1.ExecRequest_Stdin{Stdin: &heddlev1.ExecStdin{Data: []byte("hello ")}}},
@@ -279,7 +282,8 @@ func TestExecEndsWithItsStream(t *testing.T) {
 				}
 				j.Exit(137)
 			}
-			withWorkspace(t, play, func(t *testing.T, w *workspace) {
+			withWorkspace(t, play, func(w *workspace) {
+				t := w.t
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				stream := w.exec(ctx, &heddlev1.ExecStart{Argv: []string{"sleep"}})
@@ -306,7 +310,8 @@ func TestExecErrors(t *testing.T) {
 			j.Fail("bad_cwd", "/nowhere: no such file or directory")
 		}
 	}
-	withWorkspace(t, play, func(t *testing.T, w *workspace) {
+	withWorkspace(t, play, func(w *workspace) {
+		t := w.t
 		o, err := follow(t, w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"pwd"}, Cwd: "/nowhere"}))
 		if err != nil || o.exited.GetError().GetCode() != "bad_cwd" {
 			t.Errorf("bad cwd: %+v, %v, want it in exited", o, err)
@@ -333,7 +338,8 @@ func TestExecErrors(t *testing.T) {
 }
 
 func TestExecWithoutExecutor(t *testing.T) {
-	withWorkspace(t, nil, func(t *testing.T, w *workspace) {
+	withWorkspace(t, nil, func(w *workspace) {
+		t := w.t
 		_, err := follow(t, w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"x"}}))
 		if !errdefs.Is(err, errdefs.NoExecutor) || !strings.Contains(err.Error(), "no executor is connected") {
 			t.Errorf("got %v, want NoExecutor with the reason", err)
@@ -342,7 +348,8 @@ func TestExecWithoutExecutor(t *testing.T) {
 }
 
 func TestExecLosesItsExecutor(t *testing.T) {
-	withWorkspace(t, func(j *dispatchtest.Job) { j.Start(1) }, func(t *testing.T, w *workspace) {
+	withWorkspace(t, func(j *dispatchtest.Job) { j.Start(1) }, func(w *workspace) {
+		t := w.t
 		stream := w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"sleep"}})
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
@@ -370,7 +377,8 @@ func TestExecSlowClient(t *testing.T) {
 		}
 		j.Exit(0)
 	}
-	withWorkspace(t, play, func(t *testing.T, w *workspace) {
+	withWorkspace(t, play, func(w *workspace) {
+		t := w.t
 		stream := w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"yes"}})
 		synctest.Wait()
 		if sent > 4<<20 {
@@ -384,7 +392,8 @@ func TestExecSlowClient(t *testing.T) {
 }
 
 func TestConnectionScopes(t *testing.T) {
-	withWorkspace(t, echo, func(t *testing.T, w *workspace) {
+	withWorkspace(t, echo, func(w *workspace) {
+		t := w.t
 		leases := func() int32 { synctest.Wait(); return w.d.Status()[0].GetLeases() }
 		a := w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"cat"}, Stdin: true, ConnectionId: "a"})
 		b := w.exec(t.Context(), &heddlev1.ExecStart{Argv: []string{"cat"}, Stdin: true, ConnectionId: "b"})
