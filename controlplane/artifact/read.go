@@ -1,7 +1,9 @@
 package artifact
 
 import (
+	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -10,15 +12,19 @@ import (
 )
 
 // fileName makes a safe file name of an id: ids of lower-case letters, digits,
-// '-' and '_' stand for themselves, all others are encoded.
+// '-' and '_' stand for themselves, all others are encoded, long ones hashed.
 func fileName(id string) string {
-	if plain(id) {
+	switch {
+	case plain(id):
 		return "p-" + id
+	case len(id) <= 128:
+		return "x-" + idEncoding.EncodeToString([]byte(id))
 	}
-	return "x-" + idEncoding.EncodeToString([]byte(id))
+	sum := sha256.Sum256([]byte(id))
+	return "h-" + hex.EncodeToString(sum[:])
 }
 
-// threadOf is the inverse of fileName.
+// threadOf is the inverse of fileName, for ids that are not hashed.
 func threadOf(name string) (string, bool) {
 	if id, ok := strings.CutPrefix(name, "p-"); ok && plain(id) {
 		return id, true

@@ -79,8 +79,15 @@ func (w *Writer) WriteAt(offset int64, data []byte) (added, dropped int64, err e
 	switch {
 	case offset < 0:
 		return 0, 0, fmt.Errorf("write to stream: negative offset %d", offset)
+	case offset > have && w.seal == nil && w.size >= w.streams.cfg.Cap:
+		// An earlier writer counted what was dropped before; only the file
+		// outlived it.
+		w.dropped = offset - w.size
+		have = offset
 	case offset > have:
 		return 0, 0, &GapError{Offset: offset, Have: have}
+	}
+	switch {
 	case offset+int64(len(data)) <= have:
 		return 0, 0, nil
 	case w.seal != nil:
@@ -146,6 +153,11 @@ func create(path string) (*os.File, error) {
 	return f, err
 }
 
+// sealFrom is the length from which a seal is kept in a file of its own. The
+// seal of a shorter stream is made again from its bytes, so that a small output
+// costs one file.
+const sealFrom = 8 << 10
+
 // Seal ends the stream and returns its digest. A repeated call returns the same
 // seal. A stream without bytes leaves no file.
 func (w *Writer) Seal() (Seal, error) {
@@ -162,7 +174,7 @@ func (w *Writer) Seal() (Seal, error) {
 		return Seal{}, err
 	}
 	seal := Seal{Bytes: w.size, Dropped: w.dropped, SHA256: hex.EncodeToString(w.sum.h.Sum(nil))}
-	if w.size > 0 || w.dropped > 0 {
+	if w.size > sealFrom || w.dropped > 0 {
 		if err := writeSeal(w.path, &seal); err != nil {
 			return Seal{}, err
 		}
@@ -242,10 +254,12 @@ func writeSeal(path string, s *Seal) error {
 	if err != nil {
 		return fmt.Errorf("seal stream: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	f, err := create(path + sealSuffix)
+	if err != nil {
 		return fmt.Errorf("seal stream: %w", err)
 	}
-	if err := os.WriteFile(path+sealSuffix, data, 0o600); err != nil {
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Truncate(int64(len(data))), f.Close()); err != nil {
 		return fmt.Errorf("seal stream: %w", err)
 	}
 	return nil

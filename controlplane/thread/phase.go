@@ -60,7 +60,7 @@ func (p Phase) To(next Phase) (Phase, error) {
 
 func (p Phase) allows(next Phase) bool {
 	switch {
-	case next <= PhaseNone || next >= phaseCount || p < PhaseNone || p.Ended():
+	case next <= PhaseNone || next >= phaseCount || p < PhaseNone || p >= PhaseCompleted:
 		return false
 	case p == PhaseNone:
 		return next == PhaseAccepted
