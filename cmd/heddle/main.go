@@ -97,9 +97,11 @@ control plane of the home ($HEDDLE_HOME, else ~/.heddle) and share it.`,
 		newAppServerCommand(),
 		newControlPlaneCommand(),
 		newDemoCommand(),
+		newDoctorCommand(),
 		newExecCommand(),
 		newExecutorCommand(),
 		newGatewayCommand(),
+		newSandboxCommand(),
 		newServeCommand(),
 	)
 	return root
