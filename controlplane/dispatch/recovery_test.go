@@ -479,9 +479,6 @@ func TestRestartEndsWhatNobodyAsksFor(t *testing.T) {
 		if len(x.held) != 1 || x.held[0].GetScope() != "thread/a" {
 			t.Errorf("assignments %v, want the thread's lease only", x.held)
 		}
-		if m := x.next(); m.GetRevoke().GetLeaseId() != lc.GetLeaseId() {
-			t.Fatalf("got %v, want the connection's lease revoked", m)
-		}
 		if m := x.next(); m.GetControl().GetTerminate() == nil || m.GetControl().GetActionId() != "2" {
 			t.Fatalf("got %v, want the connection's process ended", m)
 		}
@@ -500,5 +497,78 @@ func TestRestartEndsWhatNobodyAsksFor(t *testing.T) {
 		}
 		r.close()
 		x.drop()
+	})
+}
+
+// D3: a frozen executor. Its session ends when it does not answer, its action
+// within the fence, and what it says afterwards is refused.
+func TestD3FrozenExecutor(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
+		x := r.connect(executor("x"))
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "loop")})
+		l := x.grant()
+		a := x.action()
+		x.started(a, 4)
+		<-h.Started()
+		y := r.connect(executor("y"))
+		time.Sleep(12 * time.Second)
+		x.mute.Store(true)
+		frozen := time.Now()
+		wantReason(t, h, errdefs.ExecutorLost)
+		if d := time.Since(frozen); d > fence+5*time.Second || d < fence {
+			t.Errorf("lost after %v, want the fence after the one round that was not answered", d)
+		}
+		next := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "true")})
+		l2 := y.grant()
+		a2 := y.action()
+		<-x.ended
+		x.drop()
+		x = r.connect(reannounce("x", l, a))
+		if len(x.held) != 0 || l2.GetEpoch() <= l.GetEpoch() {
+			t.Errorf("after the thaw: assignments %v, new epoch %d after %d", x.held, l2.GetEpoch(), l.GetEpoch())
+		}
+		x.exit(a, 0)
+		x.output(a, 1, 0, "late")
+		pending(t, next)
+		y.exit(a2, 0)
+		wantExit(t, next, 0)
+		x.drop()
+		y.drop()
+	})
+}
+
+// A scope that is being released stays in the way through a reconnect until its
+// executor has confirmed the end.
+func TestReleaseSurvivesAReconnect(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
+		x := r.connect(executor("x"))
+		y := r.connect(executor("y"))
+		r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "loop")})
+		l := x.grant()
+		a := x.action()
+		done := make(chan error, 1)
+		go func() { done <- r.d.ReleaseScope(t.Context(), "thread/a") }()
+		if m := x.next(); m.GetRevoke() == nil {
+			t.Fatalf("got %v, want a revocation", m)
+		}
+		x.drop()
+		r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("2", "true")})
+		x = r.connect(reannounce("x", l, a))
+		if len(x.held) != 0 {
+			t.Errorf("assignments %v, want the released lease left out", x.held)
+		}
+		y.nothing()
+		x.release(l)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(x.in)+len(y.in) < 2 {
+			t.Error("the next action found no executor after the release")
+		}
+		x.drop()
+		y.drop()
 	})
 }

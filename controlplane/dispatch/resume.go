@@ -41,20 +41,12 @@ func (d *Dispatcher) resume(s *session, now time.Time) {
 	// A lease that the executor does not announce although we gave it (the grant
 	// was lost, or its process is a new one) stays with it: the same holder under
 	// the same epoch, and nobody else can have started anything.
+	// One that is revoked is left out: that ends it, and its end is confirmed.
 	full := &executorv1.Assignments{}
-	var revoked []lease.Lease
-	for _, l := range d.lessor.Held(ex.id) {
-		if l.Revoked {
-			revoked = append(revoked, l)
-		}
-	}
 	for _, l := range d.lessor.Renew(ex.id, now) {
 		full.Leases = append(full.Leases, d.wire(s, l, now))
 	}
 	d.post(s, &executorv1.ConnectResponse{Message: &executorv1.ConnectResponse_Assignments{Assignments: full}})
-	for _, l := range revoked {
-		d.postRevoke(l, "released")
-	}
 	d.resumeActions(s, now)
 	d.resumeClaims(ex, now)
 }
