@@ -30,11 +30,32 @@ type rig struct {
 	ws    string
 	state string
 	sock  string
-	stop  func()
 	n     int
 }
 
 func newRig(t testing.TB) *rig {
+	t.Helper()
+	r := newPlane(t)
+	ex, closeAll, err := realExecutor(r.sock, r.state, sandboxtest.Helper(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- ex.Run(run) }()
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(<-done, closeAll()); err != nil {
+			t.Error("stop:", err)
+		}
+	})
+	r.session()
+	r.send(executortest.Assign(executortest.Lease("l1", "thread/1", 7, 30*time.Second, 15*time.Second)))
+	return r
+}
+
+// newPlane is a rig whose executor is still missing.
+func newPlane(t testing.TB) *rig {
 	t.Helper()
 	// Socket paths are short: t.TempDir may be too long for one.
 	base, err := os.MkdirTemp("", "hx")
@@ -54,40 +75,25 @@ func newRig(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.plane.Serve(l))
-	manager, err := sandbox.NewManager(ctx, sandbox.Config{StateDir: filepath.Join(r.state, "sandbox"), GuestPath: sandboxtest.Helper(t)})
+	return r
+}
+
+// realExecutor makes an executor with sandboxes of the kernel.
+func realExecutor(sock, state, helper string) (*executor.Executor, func() error, error) {
+	manager, err := sandbox.NewManager(context.Background(), sandbox.Config{StateDir: filepath.Join(state, "sandbox"), GuestPath: helper})
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
-	ex, err := executor.New(executor.Config{
-		Addrs: []string{"unix://" + r.sock}, StateDir: r.state, Version: "test",
-		Boxes: runner.Sandboxes{Manager: manager}, Report: &heddlev1.SandboxReport{Backend: "test"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- ex.Run(run) }()
-	stopped := false
-	r.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		stop()
-		if err := <-done; err != nil {
-			t.Error("run:", err)
-		}
+	closeAll := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := manager.Close(ctx); err != nil {
-			t.Error("close manager:", err)
-		}
+		return manager.Close(ctx)
 	}
-	t.Cleanup(r.stop)
-	r.session()
-	r.send(executortest.Assign(executortest.Lease("l1", "thread/1", 7, 30*time.Second, 15*time.Second)))
-	return r
+	ex, err := executor.New(executor.Config{
+		Addrs: []string{"unix://" + sock}, StateDir: state, Version: "test",
+		Boxes: runner.Sandboxes{Manager: manager}, Report: &heddlev1.SandboxReport{Backend: "test"},
+	})
+	return ex, closeAll, err
 }
 
 // session takes the next session.
@@ -346,5 +352,17 @@ func TestRevokeEndsProcessesThenConfirms(t *testing.T) {
 	}
 	if res := r.do(r.shell("true")); res.GetError().GetCode() != "refused" {
 		t.Errorf("action under a revoked lease: %v", res)
+	}
+}
+
+// lateResult waits for a result on this session or, once that ended, on the next.
+func (r *rig) lateResult(id string) *executorv1.ActionResult {
+	r.t.Helper()
+	for {
+		res, err := r.s.Result(r.ctx, id)
+		if err == nil {
+			return res
+		}
+		r.session() // fails when the time is up
 	}
 }
