@@ -106,7 +106,7 @@ func (d *demo) hold(ctx context.Context) (release func() error, err error) {
 	}
 	return func() error {
 		defer d.conn.Close()
-		cancel()
+		defer cancel()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		if _, err := heddlev1.NewCatalogServiceClient(d.conn).Shutdown(ctx, &heddlev1.ShutdownRequest{Force: true}); err != nil {

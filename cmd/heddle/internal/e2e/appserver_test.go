@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func (w *world) appServer() *appServer { w.t.Helper(); return w.client("app-serv
 // client starts a role that speaks the v2 protocol on its standard streams.
 func (w *world) client(args ...string) *appServer {
 	w.t.Helper()
-	a := &appServer{w: w, cmd: w.command(w.t.Context(), args...), grew: make(chan struct{})}
+	a := &appServer{w: w, cmd: w.command(context.WithoutCancel(w.t.Context()), args...), grew: make(chan struct{})}
 	var err error
 	if a.in, err = a.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)

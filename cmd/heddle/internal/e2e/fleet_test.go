@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net"
 	"os"
 	"os/exec"
@@ -15,7 +16,7 @@ import (
 // role starts a long-lived role and ends it with the test.
 func (w *world) role(args ...string) *exec.Cmd {
 	w.t.Helper()
-	cmd := w.command(w.t.Context(), args...)
+	cmd := w.command(context.WithoutCancel(w.t.Context()), args...)
 	log, err := os.CreateTemp(w.home, "role-*.log")
 	if err != nil {
 		w.t.Fatal(err)
@@ -74,6 +75,7 @@ func TestFourProcessesOverTCP(t *testing.T) {
 	thread := app.startThread()
 	turn := app.startTurn(thread, "THEN")
 	app.awaitCommand()
+	w.awaitPid()
 	var victim string
 	w.eventually("one executor runs the command", 30*time.Second, func() bool {
 		for _, name := range []string{"a", "b"} {

@@ -77,7 +77,8 @@ func (w *world) env() []string {
 			env = append(env, kv)
 		}
 	}
-	return append(env, "HEDDLE_HOME="+w.home, "LC_HEDDLE_E2E="+w.mark, "HEDDLE_IDLE_EXIT=500ms", "HEDDLE_LOG=debug")
+	// A home of its own, so that no login profile adds to what commands print.
+	return append(env, "HOME="+filepath.Dir(w.home), "HEDDLE_HOME="+w.home, "LC_HEDDLE_E2E="+w.mark, "HEDDLE_IDLE_EXIT=500ms", "HEDDLE_LOG=debug")
 }
 
 func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {

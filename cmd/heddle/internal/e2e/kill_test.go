@@ -13,9 +13,9 @@ import (
 )
 
 var killScripts = map[string][]step{
-	"LONG": {runFor("echo begin; sleep 4; echo end", 30000), {say: "went on"}},
+	"LONG": {runFor("echo begin; echo $$ > pid; sleep 4; echo end", 30000), {say: "went on"}},
 	"STAY": {runFor("echo begin; echo $$ > pid; sleep 600", 60000), {say: "told"}},
-	"THEN": {runFor("echo begin; sleep 600", 60000), run("echo second > second.txt"), {say: "went on"}},
+	"THEN": {runFor("echo begin; echo $$ > pid; sleep 600", 60000), run("echo second > second.txt"), {say: "went on"}},
 	"HI":   {{say: "hi"}},
 }
 
@@ -27,7 +27,17 @@ func startLong(t *testing.T, word string) (w *world, app *appServer, thread, tur
 	thread = app.startThread()
 	turn = app.startTurn(thread, word)
 	app.awaitCommand()
+	w.awaitPid()
 	return w, app, thread, turn
+}
+
+// awaitPid waits until the command itself runs.
+func (w *world) awaitPid() {
+	w.t.Helper()
+	w.eventually("the command runs", 30*time.Second, func() bool {
+		data, err := os.ReadFile(filepath.Join(w.workspace, "pid"))
+		return err == nil && len(data) > 0
+	})
 }
 
 // oneEnd is invariant I2 seen by a client.
@@ -122,10 +132,7 @@ func TestKillExec(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the command runs", 30*time.Second, func() bool {
-		_, err := os.Stat(filepath.Join(w.workspace, "pid"))
-		return err == nil
-	})
+	w.awaitPid()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	w.eventually("nothing is left", 15*time.Second, func() bool { return len(w.processes()) == 0 })
@@ -141,10 +148,7 @@ func TestInterruptExec(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("the command runs", 30*time.Second, func() bool {
-		_, err := os.Stat(filepath.Join(w.workspace, "pid"))
-		return err == nil
-	})
+	w.awaitPid()
 	began := time.Now()
 	_ = cmd.Process.Signal(syscall.SIGINT)
 	_ = cmd.Wait()

@@ -310,6 +310,9 @@ func TestControlPlaneLost(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		cut()
+		for f.attachments() < 2 {
+			time.Sleep(time.Millisecond)
+		}
 		f.mu.Lock()
 		f.append([]*heddlev1.Event{commandEnded("c1", "x", 0), message("m", "survived"), completed()})
 		f.mu.Unlock()
@@ -329,6 +332,12 @@ func TestControlPlaneLost(t *testing.T) {
 	if ids := slices.Compact(slices.Clone(f.sessions)); len(f.sessions) < 2 || len(ids) != 1 {
 		t.Errorf("sessions %v, want one id, attached again", f.sessions)
 	}
+}
+
+func (f *fake) attachments() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.sessions)
 }
 
 // watched names the items of the log so far.

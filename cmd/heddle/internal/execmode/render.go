@@ -24,6 +24,8 @@ type renderer struct {
 	// when another step follows; otherwise it is the final answer.
 	held *string
 	diff string
+	// shown is the item whose start is the last thing on the screen.
+	shown string
 }
 
 func newRenderer(opts Options) *renderer {
@@ -105,6 +107,7 @@ func (r *renderer) started(item *heddlev1.Item) {
 	case *heddlev1.Item_CommandExecution:
 		r.release()
 		r.line("\n%s %s\n%s", r.paint(bold, "exec"), c.CommandExecution.GetCommand(), r.paint(dim, "in "+c.CommandExecution.GetCwd()))
+		r.shown = item.GetId()
 	case *heddlev1.Item_McpToolCall:
 		r.release()
 		r.line("\n%s %s.%s", r.paint(bold, "tool"), c.McpToolCall.GetServer(), c.McpToolCall.GetTool())
@@ -153,6 +156,10 @@ func (r *renderer) command(item *heddlev1.Item, c *heddlev1.CommandExecution) {
 	if c.GetVerdict().GetOomKilled() {
 		how += ", out of memory"
 	}
+	if r.shown != item.GetId() { // others ran beside it
+		r.line("\n%s %s", r.paint(bold, "done"), c.GetCommand())
+	}
+	r.shown = ""
 	r.line("%s", r.state(item, fmt.Sprintf("%s in %s", how, time.Duration(c.GetDurationMs())*time.Millisecond)))
 	if out := tail(c.GetAggregatedOutput(), outputLines); out != "" {
 		r.line("%s", r.paint(dim, out))
@@ -185,6 +192,7 @@ func (r *renderer) state(item *heddlev1.Item, detail string) string {
 
 func (r *renderer) plan(p *heddlev1.PlanUpdated) {
 	r.release()
+	r.shown = ""
 	r.line("\n%s %s", r.paint(bold, "plan"), p.GetExplanation())
 	for _, s := range p.GetSteps() {
 		mark := map[string]string{"completed": "x", "inProgress": ">"}[s.GetStatus()]

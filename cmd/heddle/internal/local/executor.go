@@ -43,6 +43,11 @@ const (
 	adoptedPoll  = 100 * time.Millisecond
 )
 
+// errLeave ends a keeper without ending its executor.
+var errLeave = errors.New("the executor goes on")
+
+func leaving(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errLeave) }
+
 // executorKeeper keeps exactly one executor alive for the home.
 type executorKeeper struct {
 	cfg      ExecutorConfig
@@ -52,7 +57,8 @@ type executorKeeper struct {
 	log      *slog.Logger
 }
 
-// run returns when ctx ended and no executor of the home is left.
+// run returns when ctx ended and no executor of the home is left, unless it is
+// to be left.
 func (k *executorKeeper) run(ctx context.Context) {
 	backoff := executorBackoffMin
 	for {
@@ -92,7 +98,9 @@ func (k *executorKeeper) lock(ctx context.Context) (*fileLock, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			k.endAdopted(pid)
+			if !leaving(ctx) {
+				k.endAdopted(pid)
+			}
 			return nil, ctx.Err()
 		case <-time.After(adoptedPoll):
 		}
@@ -180,6 +188,9 @@ func (k *executorKeeper) once(ctx context.Context, lock *fileLock) (pid int, err
 		}
 		return pid, err
 	case <-ctx.Done():
+	}
+	if leaving(ctx) {
+		return pid, nil
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	select {

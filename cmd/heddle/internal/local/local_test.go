@@ -277,7 +277,14 @@ func TestConnectionSurvivesKillOfControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "killed", func() bool { return !alive(first) })
-	second := int(statusOf(t, conn).GetPid())
+	// A call that was sent before the loss was noticed may fail; the next one
+	// starts the control plane again.
+	var second int
+	eventually(t, "an answer after the loss", func() bool {
+		st, err := heddlev1.NewCatalogServiceClient(conn).GetStatus(t.Context(), &heddlev1.GetStatusRequest{}, grpc.WaitForReady(true))
+		second = int(st.GetPid())
+		return err == nil
+	})
 	if second == first {
 		t.Fatalf("pid %d did not change", first)
 	}

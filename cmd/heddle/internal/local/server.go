@@ -62,8 +62,9 @@ type ServerConfig struct {
 	Logger *slog.Logger
 }
 
-// drainTimeout bounds how long open calls may take at the end.
-const drainTimeout = time.Second
+// drainTimeout bounds how long open calls may take at the end. Clients that are
+// told to go do so at once.
+const drainTimeout = 300 * time.Millisecond
 
 // keepaliveEvery is how often a silent connection is tried; peers may ask twice
 // as often.
@@ -194,19 +195,12 @@ func (s *server) run(ctx context.Context, ready func()) error {
 			}
 		}()
 	}
-	executorDone := make(chan struct{})
-	executorCtx, stopExecutor := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopExecutor()
-	if s.cfg.Executor != nil {
-		keeper := executorKeeper{cfg: *s.cfg.Executor, args: s.cfg.Executor.Args("unix://" + s.paths.socket), lockPath: s.paths.executorLock, exited: s.backend.ExecutorExited, log: s.cfg.Logger}
-		go func() { defer close(executorDone); keeper.run(executorCtx) }()
-	} else {
-		close(executorDone)
-	}
+	stopExecutor := s.startExecutor(ctx)
 	ready()
 	s.cfg.Logger.Info("control plane ready", "home", s.paths.home, "pid", os.Getpid(), "after", time.Since(s.started))
 
 	var runErr error
+	handOver := false
 	select {
 	case runErr = <-backendDone:
 		backendDone <- nil
@@ -219,7 +213,10 @@ func (s *server) run(ctx context.Context, ready func()) error {
 		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 			runErr = cause
 		}
-		s.cfg.Logger.Info("control plane stops", "cause", context.Cause(ctx))
+		// What runs now can be taken back by the next control plane, for as
+		// long as the executor's fence allows.
+		handOver = s.backend.Busy()
+		s.cfg.Logger.Info("control plane stops", "cause", context.Cause(ctx), "hand_over", handOver)
 	}
 	// From here on no new client may come; one that does starts the next
 	// control plane, which waits for the home's lock.
@@ -227,14 +224,36 @@ func (s *server) run(ctx context.Context, ready func()) error {
 		_ = l.Close()
 	}
 	s.backend.Drain()
+	stopExecutor(handOver)
 	stopServers(plain, secured)
-	stopExecutor()
-	<-executorDone
 	stopBackend()
 	if err := <-backendDone; err != nil && !errors.Is(err, context.Canceled) {
 		runErr = errors.Join(runErr, err)
 	}
 	return runErr
+}
+
+// startExecutor keeps the local executor until stop is called. With leave it
+// goes on by itself.
+func (s *server) startExecutor(ctx context.Context) (stop func(leave bool)) {
+	if s.cfg.Executor == nil {
+		return func(bool) {}
+	}
+	k := executorKeeper{
+		cfg: *s.cfg.Executor, args: s.cfg.Executor.Args("unix://" + s.paths.socket), lockPath: s.paths.executorLock,
+		exited: s.backend.ExecutorExited, log: s.cfg.Logger,
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() { defer close(done); k.run(ctx) }()
+	return func(leave bool) {
+		if leave && !s.cfg.Executor.Tied {
+			cancel(errLeave)
+		} else {
+			cancel(nil)
+		}
+		<-done
+	}
 }
 
 func (s *server) newServer(a *activity, creds credentials.TransportCredentials) *grpc.Server {
