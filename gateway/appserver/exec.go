@@ -19,8 +19,6 @@ import (
 const (
 	// defaultOutputCap bounds each stream of a command without a cap of its own.
 	defaultOutputCap = 1 << 20
-	// defaultTimeout ends a buffered command without a timeout of its own.
-	defaultTimeoutMs = 0
 	// maxExecs bounds the commands of one connection that run at a time.
 	maxExecs = 256
 	// execChunk bounds the bytes of one delta.
@@ -29,6 +27,7 @@ const (
 	stdinQueue     = 64
 	exitTimeout    = 124
 	exitTerminated = 137
+	exitNotFound   = 127
 )
 
 // execution is one command/exec under way.
@@ -100,7 +99,7 @@ func (s *Server) commandExec(ctx context.Context, r *call, p *protocol.ExecParam
 func (s *Server) execStart(c *client, p *protocol.ExecParams) (*heddlev1.ExecStart, error) {
 	start := &heddlev1.ExecStart{
 		ConnectionId: c.id, Argv: p.Command, Cwd: text(p.Cwd), Env: map[string]string{}, Policy: protocol.ToSandbox(p.SandboxPolicy),
-		Tty: p.TTY, Stdin: p.StreamStdin || p.TTY, TimeoutMs: defaultTimeoutMs, OutputCap: defaultOutputCap,
+		Tty: p.TTY, Stdin: p.StreamStdin || p.TTY, OutputCap: defaultOutputCap,
 	}
 	if p.PermissionProfile != nil {
 		m, err := modeOfProfile(*p.PermissionProfile)
@@ -266,6 +265,8 @@ func (x *execution) result(e *heddlev1.ExecExited, stdout, stderr []byte) (any, 
 		code = 1
 	case terminated:
 		code = exitTerminated
+	case x.missingProgram(code, stderr):
+		return nil, execFailure(&heddlev1.ActionError{Code: "spawn_failed", Message: x.params.Command[0] + ": no such file or directory"})
 	}
 	return list{"exitCode": code, "stdout": validText(stdout), "stderr": validText(stderr)}, nil
 }
@@ -278,10 +279,23 @@ func execFailure(e *heddlev1.ActionError) error {
 	if e.GetFix() != "" {
 		message += " (" + e.GetFix() + ")"
 	}
-	if e.GetCode() == "bad_cwd" && !strings.Contains(message, "No such file or directory") {
-		message += ": No such file or directory (os error 2)"
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: osText(message), Data: list{"code": e.GetCode()}}
+}
+
+// osText gives the commonest failure of the operating system the words that
+// clients match on.
+func osText(message string) string {
+	return strings.Replace(message, "no such file or directory", "No such file or directory (os error 2)", 1)
+}
+
+// missingProgram reports whether the program itself was not found. Without a
+// sandbox that is an error of the request and not a result.
+func (x *execution) missingProgram(code int32, stderr []byte) bool {
+	p := x.params
+	if p.SandboxPolicy == nil || p.SandboxPolicy.Type != "dangerFullAccess" || code != exitNotFound {
+		return false
 	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: message, Data: list{"code": e.GetCode()}}
+	return string(stderr) == "heddle: "+p.Command[0]+": command not found\n"
 }
 
 // push queues a request to the command. A command that does not read its input

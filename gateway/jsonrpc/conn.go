@@ -35,6 +35,8 @@ var ErrClosed = errors.New("connection is closed")
 const (
 	// Notify blocks while so much waits to be written.
 	queueHigh = 256 << 10
+	// Offer merges messages with the same key past this.
+	offerMerge = 64 << 10
 	// Offer drops its oldest messages past this.
 	offerHigh = 1 << 20
 	// One write takes about so much.
@@ -161,13 +163,13 @@ func (c *Conn) Notify(ctx context.Context, data []byte) error {
 	}
 }
 
-// Offer queues a message that may be superseded: a queued one with the same
-// non-empty key is replaced in place. It never waits; past a bound the oldest
-// offers give way.
+// Offer queues a message that may be superseded: while much waits to be written,
+// a queued one with the same non-empty key is replaced in place. It never waits;
+// past a bound the oldest offers give way.
 func (c *Conn) Offer(key string, data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if key != "" {
+	if key != "" && c.bytes >= offerMerge {
 		if f := c.offered[key]; f != nil {
 			c.bytes += len(data) - len(f.data)
 			c.offers += len(data) - f.offer
