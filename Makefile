@@ -32,12 +32,12 @@ help: ## Show this help
 build: bin/heddle ## Build bin/heddle with its sandbox helper inside
 
 bin/heddle: $(GUEST) $(GO_SOURCES)
-	CGO_ENABLED=0 $(GO) build -trimpath -tags embed_guest -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/heddle
+	CGO_ENABLED=0 $(GO) build -tags embed_guest -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/heddle
 
 $(GUEST): $(GUEST_SOURCES)
 	@command -v gcc >/dev/null || { echo "make: gcc is missing; on Debian or Ubuntu: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@mkdir -p $(@D)
-	CGO_ENABLED=1 $(GO) build -trimpath -tags '$(GUEST_TAGS)' -ldflags '-s -w -extldflags -static' -o $@ ./cmd/heddle-guest
+	CGO_ENABLED=1 $(GO) build -tags '$(GUEST_TAGS)' -ldflags '-s -w -extldflags -static' -o $@ ./cmd/heddle-guest
 
 .PHONY: demo
 demo: build ## Run the main job: a scripted turn in a sandbox, checked from outside
@@ -45,7 +45,7 @@ demo: build ## Run the main job: a scripted turn in a sandbox, checked from outs
 
 .PHONY: test
 test: build ## Run the tests, the sandbox included
-	$(GO) test $(TEST_FLAGS) ./...
+	CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) ./...
 
 .PHONY: test-race
 test-race: $(GUEST) ## Run the tests under the race detector
