@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -54,3 +55,6 @@ func (d *Dispatcher) Active() int {
 	}
 	return n
 }
+
+// Logger is the configured logger, for what stands above.
+func (d *Dispatcher) Logger() *slog.Logger { return d.cfg.Logger }
