@@ -203,7 +203,7 @@ func (p *patching) write(ctx context.Context, began time.Time) result {
 	if summary == "" {
 		summary = p.plan.GetSummary()
 	}
-	return text(tool.FormatPatch(summary, time.Since(began)))
+	return text(patchText(summary, time.Since(began)))
 }
 
 func (p *patching) commitAction() *executorv1.Action {
@@ -219,6 +219,13 @@ func (p *patching) close(status heddlev1.ItemStatus, why *heddlev1.ActionError) 
 	p.item.CompletedAtMs = p.t.agent.now()
 	p.item.GetFileChange().Error = why
 	p.t.record(itemCompleted(p.item), actionsResolved(p.t.id(), p.commit.GetActionId()))
+}
+
+const patchDone = "Success. Updated the following files:\n"
+
+// patchText is what the model is told of a written patch.
+func patchText(summary string, wall time.Duration) string {
+	return tool.FormatPatch(patchDone+strings.TrimPrefix(summary, patchDone), wall)
 }
 
 // touched are the absolute paths a plan writes.

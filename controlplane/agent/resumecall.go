@@ -94,7 +94,7 @@ func (t *turn) recordedText(item *heddlev1.Item) string {
 		if f.GetError() != nil {
 			return "apply_patch failed: " + f.GetError().GetMessage()
 		}
-		return tool.FormatPatch(summaryOf(f.GetChanges()), 0)
+		return patchText(summaryOf(f.GetChanges()), 0)
 	}
 	ce := item.GetCommandExecution()
 	if ce.GetError() != nil {
