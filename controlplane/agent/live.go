@@ -241,6 +241,12 @@ func (a *Agent) Record(ctx context.Context, threadID string, events ...*heddlev1
 	return lt.append(events...).Wait(ctx)
 }
 
+// MarkAborted tells the model that the last turn of a thread's history was cut,
+// for a fork of a running turn.
+func (a *Agent) MarkAborted(ctx context.Context, threadID string) error {
+	return a.Record(ctx, threadID, historyAppended("", prompt.Aborted()))
+}
+
 // MergeSettings returns base with the non-empty fields of patch laid over it.
 func MergeSettings(base, patch *heddlev1.ThreadSettings) *heddlev1.ThreadSettings {
 	merged := &heddlev1.ThreadSettings{}

@@ -278,6 +278,9 @@ func (t *turn) prepare() error {
 		return err
 	}
 	t.history = history
+	if t.resume == nil || !t.resume.started {
+		t.answerOpenCalls()
+	}
 	rt, err := t.agent.cfg.Resolver.Resolve(t.ctx, t.settings(), t.row.GetSessionId())
 	if err != nil {
 		return err
@@ -287,6 +290,30 @@ func (t *turn) prepare() error {
 		t.record(warningRaised(t.id(), rt.Warning))
 	}
 	return context.Cause(t.ctx)
+}
+
+// answerOpenCalls gives every call in the history a result, as services demand:
+// a fork of a running turn ends where its calls still ran.
+func (t *turn) answerOpenCalls() {
+	open := map[string]*heddlev1.ToolCall{}
+	var order []string
+	for _, e := range t.history {
+		if c := e.GetToolCall(); c != nil {
+			open[c.GetCallId()] = c
+			order = append(order, c.GetCallId())
+		}
+		delete(open, e.GetToolOutput().GetCallId())
+	}
+	var entries []*heddlev1.HistoryEntry
+	for _, id := range order {
+		if c := open[id]; c != nil {
+			entries = append(entries, outputEntry(c, text("aborted").parts))
+			delete(open, id)
+		}
+	}
+	if len(entries) > 0 {
+		t.record(t.remember(entries...))
+	}
 }
 
 // takeInput shows an input to client and model.

@@ -95,7 +95,15 @@ func (lt *live) inspect(ctx context.Context) (*executorv1.Inspection, error) {
 	}
 	lt.mu.Lock()
 	lt.inspection, lt.inspected = res.GetInspection(), s.GetCwd()
+	owned := lt.epoch > 0
 	lt.mu.Unlock()
+	if owned {
+		seen := &heddlev1.WorkspaceSeen{Git: res.GetInspection().GetGit()}
+		for _, f := range res.GetInspection().GetInstructions() {
+			seen.InstructionSources = append(seen.InstructionSources, f.GetPath())
+		}
+		lt.note(&heddlev1.Event{Payload: &heddlev1.Event_WorkspaceSeen{WorkspaceSeen: seen}})
+	}
 	return res.GetInspection(), nil
 }
 

@@ -205,9 +205,15 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 		Source: or(r.GetSource(), source.GetSource()), ThreadSource: or(r.GetThreadSource(), source.GetThreadSource()),
 		Originator: or(r.GetOriginator(), source.GetOriginator()), Version: or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
 	}
+	cutsTurn := last != "" && last == source.GetActiveTurnId()
 	row, err = s.create(ctx, caller, row)
 	if err != nil {
 		return nil, err
+	}
+	if cutsTurn {
+		if err := s.cfg.Agent.MarkAborted(ctx, row.GetId()); err != nil {
+			return nil, err
+		}
 	}
 	return &heddlev1.ForkThreadResponse{Thread: row}, nil
 }

@@ -46,6 +46,9 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 		s.row(ch).Settings = p.SettingsChanged.GetSettings()
 	case *heddlev1.Event_SandboxReported:
 		s.row(ch).SandboxReport = p.SandboxReported.GetReport()
+	case *heddlev1.Event_WorkspaceSeen:
+		row := s.row(ch)
+		row.Git, row.InstructionSources = p.WorkspaceSeen.GetGit(), p.WorkspaceSeen.GetInstructionSources()
 	case *heddlev1.Event_TokenUsageUpdated:
 		return s.tokenUsage(ev, p.TokenUsageUpdated, ch)
 	case *heddlev1.Event_TurnAccepted:

@@ -60,6 +60,7 @@ type Event struct {
 	//	*Event_RangeCompacted
 	//	*Event_SandboxReported
 	//	*Event_TurnAccepted
+	//	*Event_WorkspaceSeen
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -364,6 +365,15 @@ func (x *Event) GetTurnAccepted() *TurnAccepted {
 	return nil
 }
 
+func (x *Event) GetWorkspaceSeen() *WorkspaceSeen {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_WorkspaceSeen); ok {
+			return x.WorkspaceSeen
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -473,6 +483,10 @@ type Event_TurnAccepted struct {
 	TurnAccepted *TurnAccepted `protobuf:"bytes,35,opt,name=turn_accepted,json=turnAccepted,proto3,oneof"`
 }
 
+type Event_WorkspaceSeen struct {
+	WorkspaceSeen *WorkspaceSeen `protobuf:"bytes,36,opt,name=workspace_seen,json=workspaceSeen,proto3,oneof"`
+}
+
 func (*Event_ThreadCreated) isEvent_Payload() {}
 
 func (*Event_ThreadNamed) isEvent_Payload() {}
@@ -524,6 +538,8 @@ func (*Event_RangeCompacted) isEvent_Payload() {}
 func (*Event_SandboxReported) isEvent_Payload() {}
 
 func (*Event_TurnAccepted) isEvent_Payload() {}
+
+func (*Event_WorkspaceSeen) isEvent_Payload() {}
 
 type ThreadCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1722,6 +1738,60 @@ func (x *WarningRaised) GetMessage() string {
 	return ""
 }
 
+// WorkspaceSeen is what an executor found in the thread's folder. It makes no
+// notification.
+type WorkspaceSeen struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Git                *GitInfo               `protobuf:"bytes,1,opt,name=git,proto3" json:"git,omitempty"`
+	InstructionSources []string               `protobuf:"bytes,2,rep,name=instruction_sources,json=instructionSources,proto3" json:"instruction_sources,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *WorkspaceSeen) Reset() {
+	*x = WorkspaceSeen{}
+	mi := &file_heddle_v1_event_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceSeen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceSeen) ProtoMessage() {}
+
+func (x *WorkspaceSeen) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceSeen.ProtoReflect.Descriptor instead.
+func (*WorkspaceSeen) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WorkspaceSeen) GetGit() *GitInfo {
+	if x != nil {
+		return x.Git
+	}
+	return nil
+}
+
+func (x *WorkspaceSeen) GetInstructionSources() []string {
+	if x != nil {
+		return x.InstructionSources
+	}
+	return nil
+}
+
 type SandboxReported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Report        *SandboxReport         `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
@@ -1731,7 +1801,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[24]
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1813,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[24]
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1826,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -1778,7 +1848,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1860,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1873,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -1836,7 +1906,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1918,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1931,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -1949,7 +2019,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2031,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2044,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -2018,7 +2088,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2100,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2113,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -2103,7 +2173,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2185,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2198,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -2184,7 +2254,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2266,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2279,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -2245,7 +2315,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2327,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2340,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -2311,7 +2381,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2393,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2406,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -2363,7 +2433,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2445,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2458,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -2457,7 +2527,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2539,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2552,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -2504,7 +2574,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2586,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2599,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -2563,7 +2633,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2645,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2658,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -2616,7 +2686,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2698,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2711,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -2671,7 +2741,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +2753,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +2766,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -2739,7 +2809,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2821,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +2834,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -2792,7 +2862,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xf2\x0e\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xb5\x0f\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -2825,7 +2895,8 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x10actions_resolved\x18  \x01(\v2\x1a.heddle.v1.ActionsResolvedH\x00R\x0factionsResolved\x12D\n" +
 	"\x0frange_compacted\x18! \x01(\v2\x19.heddle.v1.RangeCompactedH\x00R\x0erangeCompacted\x12G\n" +
 	"\x10sandbox_reported\x18\" \x01(\v2\x1a.heddle.v1.SandboxReportedH\x00R\x0fsandboxReported\x12>\n" +
-	"\rturn_accepted\x18# \x01(\v2\x17.heddle.v1.TurnAcceptedH\x00R\fturnAcceptedB\t\n" +
+	"\rturn_accepted\x18# \x01(\v2\x17.heddle.v1.TurnAcceptedH\x00R\fturnAccepted\x12A\n" +
+	"\x0eworkspace_seen\x18$ \x01(\v2\x18.heddle.v1.WorkspaceSeenH\x00R\rworkspaceSeenB\t\n" +
 	"\apayload\":\n" +
 	"\rThreadCreated\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"!\n" +
@@ -2891,7 +2962,10 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"will_retry\x18\x02 \x01(\bR\twillRetry\")\n" +
 	"\rWarningRaised\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"C\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"f\n" +
+	"\rWorkspaceSeen\x12$\n" +
+	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\x12/\n" +
+	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"C\n" +
 	"\x0fSandboxReported\x120\n" +
 	"\x06report\x18\x01 \x01(\v2\x18.heddle.v1.SandboxReportR\x06report\"^\n" +
 	"\x0fHistoryAppended\x121\n" +
@@ -2983,7 +3057,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -3009,31 +3083,33 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*TokenUsageUpdated)(nil),   // 21: heddle.v1.TokenUsageUpdated
 	(*ErrorRaised)(nil),         // 22: heddle.v1.ErrorRaised
 	(*WarningRaised)(nil),       // 23: heddle.v1.WarningRaised
-	(*SandboxReported)(nil),     // 24: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 25: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 26: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 27: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 28: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 29: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 30: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 31: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 32: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 33: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 34: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 35: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 36: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 37: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 38: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 39: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 40: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 41: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 42: heddle.v1.Turn
-	(*UserMessage)(nil),         // 43: heddle.v1.UserMessage
-	(*Item)(nil),                // 44: heddle.v1.Item
-	(*Approval)(nil),            // 45: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 46: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 47: heddle.v1.TurnError
-	(*SandboxReport)(nil),       // 48: heddle.v1.SandboxReport
+	(*WorkspaceSeen)(nil),       // 24: heddle.v1.WorkspaceSeen
+	(*SandboxReported)(nil),     // 25: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 26: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 27: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 28: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 29: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 30: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 31: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 32: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 33: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 34: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 35: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 36: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 37: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 38: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 39: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 40: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 41: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 42: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 43: heddle.v1.Turn
+	(*UserMessage)(nil),         // 44: heddle.v1.UserMessage
+	(*Item)(nil),                // 45: heddle.v1.Item
+	(*Approval)(nil),            // 46: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 47: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 48: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 49: heddle.v1.GitInfo
+	(*SandboxReport)(nil),       // 50: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -3056,47 +3132,49 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	25, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	32, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	34, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	35, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	24, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	26, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	33, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	35, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	36, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	25, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
-	40, // 26: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	41, // 27: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	42, // 28: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	43, // 29: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	42, // 30: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	42, // 31: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	43, // 32: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	44, // 33: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	44, // 34: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 35: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 36: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	45, // 37: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	45, // 38: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 39: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	46, // 40: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	47, // 41: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	48, // 42: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	26, // 43: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	27, // 44: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	29, // 45: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	30, // 46: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	31, // 47: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	28, // 48: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	28, // 49: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	33, // 50: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 51: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	36, // 52: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	38, // 53: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	37, // 54: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	39, // 55: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	54, // [54:56] is the sub-list for method output_type
-	52, // [52:54] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
+	41, // 27: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	42, // 28: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	43, // 29: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	44, // 30: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	43, // 31: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	43, // 32: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	44, // 33: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	45, // 34: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	45, // 35: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 36: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 37: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	46, // 38: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	46, // 39: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 40: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	47, // 41: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	48, // 42: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	49, // 43: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	50, // 44: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	27, // 45: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	28, // 46: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	30, // 47: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	31, // 48: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	32, // 49: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	29, // 50: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	29, // 51: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	34, // 52: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 53: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	37, // 54: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	39, // 55: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	38, // 56: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	40, // 57: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	56, // [56:58] is the sub-list for method output_type
+	54, // [54:56] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -3135,6 +3213,7 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_RangeCompacted)(nil),
 		(*Event_SandboxReported)(nil),
 		(*Event_TurnAccepted)(nil),
+		(*Event_WorkspaceSeen)(nil),
 	}
 	file_heddle_v1_event_proto_msgTypes[12].OneofWrappers = []any{
 		(*ItemDelta_AgentText)(nil),
@@ -3143,13 +3222,13 @@ func file_heddle_v1_event_proto_init() {
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[26].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[27].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[28].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[29].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -3159,7 +3238,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
