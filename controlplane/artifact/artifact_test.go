@@ -15,29 +15,29 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/artifact"
 )
 
-func open(t testing.TB, dir string, limit int64) *artifact.Streams {
-	t.Helper()
+func open(tb testing.TB, dir string, limit int64) *artifact.Streams {
+	tb.Helper()
 	s, err := artifact.New(artifact.Config{Dir: dir, Cap: limit})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
-func writer(t testing.TB, s *artifact.Streams, thread, item string) *artifact.Writer {
-	t.Helper()
+func writer(tb testing.TB, s *artifact.Streams, thread, item string) *artifact.Writer {
+	tb.Helper()
 	w, err := s.Open(thread, item)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return w
 }
 
-func write(t testing.TB, w *artifact.Writer, offset int64, data string) (added, dropped int64) {
-	t.Helper()
+func write(tb testing.TB, w *artifact.Writer, offset int64, data string) (added, dropped int64) {
+	tb.Helper()
 	added, dropped, err := w.WriteAt(offset, []byte(data))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return added, dropped
 }

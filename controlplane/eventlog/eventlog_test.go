@@ -137,6 +137,7 @@ func warning(m string) *heddlev1.Event {
 	return &heddlev1.Event{Payload: &heddlev1.Event_WarningRaised{WarningRaised: &heddlev1.WarningRaised{Message: m}}}
 }
 
+// I4: what makes an append stale is a newer epoch.
 func TestClaimFencesTheOldOwner(t *testing.T) {
 	l := open(t, memstore.New(memstore.Config{}), eventlog.Config{})
 	old := create(t, l, "a")
@@ -174,6 +175,7 @@ func TestRefusedAppendChangesNothing(t *testing.T) {
 	}
 }
 
+// I1: every watcher sees each event once, in order, whatever seq it begins at.
 func TestWatchSeesEverythingInOrder(t *testing.T) {
 	l := open(t, memstore.New(memstore.Config{}), eventlog.Config{})
 	epoch := create(t, l, "a")

@@ -25,15 +25,15 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-func openBolt(t testing.TB, path string) *boltstore.Store {
-	t.Helper()
+func openBolt(tb testing.TB, path string) *boltstore.Store {
+	tb.Helper()
 	s, err := boltstore.Open(context.Background(), boltstore.Config{Path: path})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return s
@@ -125,6 +125,7 @@ func TestForeignClaim(t *testing.T) {
 	}
 }
 
+// I9: what waits for the store is bounded, with a clear error past the bound.
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, memstore.New(memstore.Config{}), eventlog.Config{MaxPending: 10})
@@ -342,7 +343,7 @@ func TestCrashWriter(t *testing.T) {
 	say := func(format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Printf(format, args...)
+		fmt.Fprintf(os.Stdout, format, args...)
 	}
 	go func() {
 		w := l.Watch("a", 0)
@@ -365,7 +366,7 @@ func TestCrashWriter(t *testing.T) {
 	}
 }
 
-// kill -9 while events are appended: nothing that was acknowledged or shown is
+// I1: kill -9 while events are appended: nothing that was acknowledged or shown is
 // lost, and the log has no hole.
 func TestCrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")

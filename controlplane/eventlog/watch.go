@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// tailEvents bounds the committed events that a watched thread keeps in
-	// memory for watchers that keep up.
+	// tailEvents and tailBytes bound the committed events that a watched
+	// thread keeps in memory for watchers that keep up.
 	tailEvents = 512
+	tailBytes  = 4 << 20
 	// batchBytes bounds what one Next returns, but for a single large event.
 	batchBytes = store.DefaultReadBytes
 )
@@ -29,6 +30,7 @@ type feed struct {
 	head uint64
 	// tail holds the last committed events, without gaps, up to head.
 	tail []*heddlev1.Event
+	size int
 	// changed is closed at the next change.
 	changed chan struct{}
 	err     error
@@ -42,7 +44,14 @@ func (f *feed) publish(events []*heddlev1.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tail = append(f.tail, events...)
-	if over := len(f.tail) - tailEvents; over > 0 {
+	for _, ev := range events {
+		f.size += proto.Size(ev)
+	}
+	over := 0
+	for ; len(f.tail)-over > tailEvents || f.size > tailBytes && over < len(f.tail); over++ {
+		f.size -= proto.Size(f.tail[over])
+	}
+	if over > 0 {
 		f.tail = slices.Clone(f.tail[over:])
 	}
 	f.head = events[len(events)-1].GetSeq()

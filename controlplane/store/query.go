@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -13,6 +15,21 @@ const (
 	DefaultPage = 25
 	MaxPage     = 200
 )
+
+// PageBytes is how much a page holds before it ends early, so that an answer
+// fits a message whatever its rows hold. A page has at least one row.
+const PageBytes = 512 << 10
+
+// Fit returns how many of the rows a page of PageBytes holds.
+func Fit[T any](rows []T, size func(T) int) int {
+	total := 0
+	for i, r := range rows {
+		if total += size(r); total > PageBytes && i > 0 {
+			return i
+		}
+	}
+	return len(rows)
+}
 
 // PageSize bounds a requested page size.
 func PageSize(n int32) int {
@@ -113,6 +130,9 @@ func (q *ThreadQuery) Respond(rows []*heddlev1.Thread) *heddlev1.ListThreadsResp
 	more := len(rows) > q.Size
 	if more {
 		rows = rows[:q.Size]
+	}
+	if n := Fit(rows, func(t *heddlev1.Thread) int { return proto.Size(t) }); n < len(rows) {
+		rows, more = rows[:n], true
 	}
 	if q.Reverse {
 		slices.Reverse(rows)

@@ -72,7 +72,8 @@ type Reader interface {
 	Load(ctx context.Context, threadID string) (*thread.State, error)
 	// Thread returns the thread's row.
 	Thread(ctx context.Context, threadID string) (*heddlev1.Thread, error)
-	// ListThreads pages through a principal's threads. A token that was not
+	// ListThreads pages through a principal's threads. Pages of this and the
+	// other listings end early past PageBytes. A token that was not
 	// made for the query fails with errdefs.InvalidCursor.
 	ListThreads(ctx context.Context, principal string, req *heddlev1.ListThreadsRequest) (*heddlev1.ListThreadsResponse, error)
 

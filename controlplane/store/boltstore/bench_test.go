@@ -33,6 +33,7 @@ func many(tb testing.TB, n int) *boltstore.Store {
 }
 
 func oneThread(tb testing.TB, i int) store.Append {
+	tb.Helper()
 	id := fmt.Sprintf("thread-%08d", i)
 	turn := fmt.Sprint("turn-", i)
 	a := store.Append{ThreadID: id, Epoch: 1, Create: true}
@@ -133,6 +134,13 @@ func BenchmarkCommit(b *testing.B) {
 	for _, threads := range []int{1, 50} {
 		b.Run(fmt.Sprint(threads, "threads"), func(b *testing.B) {
 			s := many(b, threads)
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			s, err := boltstore.Open(b.Context(), boltstore.Config{Path: s.Path()})
+			if err != nil {
+				b.Fatal(err)
+			}
 			defer s.Close()
 			before := s.Stats()
 			seq := uint64(4)

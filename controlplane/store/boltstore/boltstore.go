@@ -37,6 +37,9 @@ type Config struct {
 	CompactBytes int64
 	// Logger may be nil.
 	Logger *slog.Logger
+
+	// noSync is for tests of everything but durability.
+	noSync bool
 }
 
 func (c *Config) validate() error {
@@ -92,6 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		if s.db, err = openFile(cfg.Path, cfg.LockTimeout); err != nil {
 			return err
 		}
+		s.db.NoSync = cfg.noSync
 		if err := migrate(s.db, migrations); err != nil {
 			return errors.Join(err, s.db.Close())
 		}
@@ -193,7 +197,7 @@ func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = errdefs.New(errdefs.StoreUnavailable, "the store's file is damaged (%v): run `heddle doctor --repair`", r)
+			err = errdefs.New(errdefs.StoreUnavailable, "pages of the store's file are damaged (%v): stop the control plane and put a copy of the file from before in its place", r)
 		}
 	}()
 	return f()

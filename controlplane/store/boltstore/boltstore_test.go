@@ -9,15 +9,18 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/store/storetest"
 )
 
-func open(t testing.TB, path string) *boltstore.Store {
-	t.Helper()
-	s, err := boltstore.Open(t.Context(), boltstore.Config{Path: path})
+func open(tb testing.TB, path string) *boltstore.Store {
+	tb.Helper()
+	s, err := boltstore.Open(tb.Context(), boltstore.WithoutSync(boltstore.Config{Path: path}))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) store.Store { return open(t, filepath.Join(t.TempDir(), "store.db")) })
+	storetest.Run(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return open(t, filepath.Join(t.TempDir(), "store.db"))
+	})
 }

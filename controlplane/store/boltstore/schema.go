@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
@@ -122,7 +123,7 @@ func (s *Store) compactFile() error {
 		return nil
 	}
 	temp := s.cfg.Path + ".compact"
-	if err := os.Remove(temp); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	dst, err := openFile(temp, s.cfg.LockTimeout)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/controlplane/thread"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -41,12 +43,18 @@ func ListTurns(r Rows, req *heddlev1.ListTurnsRequest) (*heddlev1.ListTurnsRespo
 		found = found[:size]
 	}
 	resp := &heddlev1.ListTurnsResponse{}
-	for _, f := range found {
+	bytes := 0
+	for i, f := range found {
 		items, err := f.items(r, req.GetView())
 		if err != nil {
 			return nil, err
 		}
-		resp.Turns = append(resp.Turns, &heddlev1.TurnWithItems{Turn: f.turn, Items: items})
+		row := &heddlev1.TurnWithItems{Turn: f.turn, Items: items}
+		if bytes += proto.Size(row); bytes > store.PageBytes && i > 0 {
+			found, more = found[:i], true
+			break
+		}
+		resp.Turns = append(resp.Turns, row)
 	}
 	if len(found) == 0 {
 		return resp, nil
@@ -113,7 +121,7 @@ func (f seenTurn) items(r Rows, view heddlev1.ItemsView) ([]*heddlev1.Item, erro
 	case heddlev1.ItemsView_ITEMS_VIEW_NONE:
 		return nil, nil
 	case heddlev1.ItemsView_ITEMS_VIEW_FULL:
-		rows, err := itemRange(r, []segment{f.segment}, thread.ItemKey{Ordinal: ord}, thread.ItemKey{Ordinal: ord, StartSeq: math.MaxUint64}, false, math.MaxInt)
+		rows, err := itemRange(r, []segment{f.segment}, thread.ItemKey{Ordinal: ord}, thread.ItemKey{Ordinal: ord, StartSeq: math.MaxUint64}, false, unbounded())
 		return itemsOf(rows), err
 	}
 	var rows []thread.ItemRow
@@ -184,13 +192,16 @@ func ListItems(r Rows, req *heddlev1.ListItemsRequest) (*heddlev1.ListItemsRespo
 		lo, hi = boundKeys(lo, hi, req.GetDescending(), tok)
 	}
 	size := store.PageSize(req.GetPageSize())
-	rows, err := itemRange(r, segs, lo, hi, req.GetDescending(), size+1)
+	rows, err := itemRange(r, segs, lo, hi, req.GetDescending(), bound{rows: size + 1, bytes: store.PageBytes})
 	if err != nil {
 		return nil, err
 	}
 	more := len(rows) > size
 	if more {
 		rows = rows[:size]
+	}
+	if n := store.Fit(rows, func(it thread.ItemRow) int { return proto.Size(it.Item) }); n < len(rows) {
+		rows, more = rows[:n], true
 	}
 	resp := &heddlev1.ListItemsResponse{Items: itemsOf(rows)}
 	if len(rows) == 0 {
@@ -231,14 +242,22 @@ func boundKeys(lo, hi thread.ItemKey, desc bool, tok *store.Token) (thread.ItemK
 	return lo, hi
 }
 
+// bound says when enough was collected: at a count of rows, or with the first
+// row past a count of bytes.
+type bound struct{ rows, bytes int }
+
+func unbounded() bound { return bound{rows: math.MaxInt, bytes: math.MaxInt} }
+
 // itemRange collects items with lo <= key <= hi over the segments.
-func itemRange(r Rows, segs []segment, lo, hi thread.ItemKey, desc bool, limit int) ([]thread.ItemRow, error) {
+func itemRange(r Rows, segs []segment, lo, hi thread.ItemKey, desc bool, limit bound) ([]thread.ItemRow, error) {
 	ordered := segs
 	if !desc {
 		ordered = slices.Clone(segs)
 		slices.Reverse(ordered)
 	}
 	var rows []thread.ItemRow
+	bytes := 0
+	more := func() bool { return len(rows) < limit.rows && bytes <= limit.bytes }
 	for _, s := range ordered {
 		l, h := lo, hi
 		if l.Ordinal < s.lo {
@@ -247,7 +266,7 @@ func itemRange(r Rows, segs []segment, lo, hi thread.ItemKey, desc bool, limit i
 		if h.Ordinal > s.hi {
 			h = thread.ItemKey{Ordinal: s.hi, StartSeq: math.MaxUint64}
 		}
-		if h.Less(l) || len(rows) >= limit {
+		if h.Less(l) || !more() {
 			continue
 		}
 		var inner error
@@ -255,8 +274,9 @@ func itemRange(r Rows, segs []segment, lo, hi thread.ItemKey, desc bool, limit i
 			var ok bool
 			if it, ok, inner = s.item(r, it); ok {
 				rows = append(rows, it)
+				bytes += proto.Size(it.Item)
 			}
-			return inner == nil && len(rows) < limit
+			return inner == nil && more()
 		})
 		if err == nil {
 			err = inner

@@ -30,7 +30,7 @@ func Shared(r Rows, fork *heddlev1.Thread, base int64) (thread.Changes, error) {
 		c.FirstSeq, c.LastSeq = 1, 1
 		ch.Turns[c.GetId()] = c
 	}
-	items, err := itemRange(over, segs, thread.ItemKey{}, thread.ItemKey{Ordinal: base, StartSeq: math.MaxUint64}, false, math.MaxInt)
+	items, err := itemRange(over, segs, thread.ItemKey{}, thread.ItemKey{Ordinal: base, StartSeq: math.MaxUint64}, false, unbounded())
 	if err != nil {
 		return ch, err
 	}

@@ -15,6 +15,7 @@ import (
 
 // Run runs the suite. open returns an empty store; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
+	t.Helper()
 	cases := map[string]func(*Harness){
 		"Conditions":        testConditions,
 		"CommitIsAtomic":    testAtomic,
@@ -25,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"TurnPages":         testTurnPages,
 		"TurnViews":         testTurnViews,
 		"ItemPages":         testItemPages,
+		"LargeItems":        testLargeItems,
 		"History":           testHistory,
 		"OpenWork":          testOpenWork,
 		"Approvals":         testApprovals,
@@ -69,6 +71,7 @@ type Harness struct {
 
 // NewHarness returns a harness for a store.
 func NewHarness(t *testing.T, s store.Store) *Harness {
+	t.Helper()
 	return &Harness{T: t, Store: s, Now: 1_000, states: map[string]*thread.State{}}
 }
 

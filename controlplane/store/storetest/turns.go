@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -94,6 +95,47 @@ func testItemPages(h *Harness) {
 	h.same("item", it.Item.GetAgentMessage().GetText(), "answer t2")
 	h.same("owner", it.ThreadID, "a")
 	h.same("turn", it.Item.GetTurnId(), "t2")
+}
+
+// P12, P18: pages of large items end early and none is lost.
+func testLargeItems(h *Harness) {
+	h.Create("a", nil)
+	big := strings.Repeat("x", 200<<10)
+	var want []string
+	for i := range 6 {
+		turn, id := fmt.Sprint("t", i), fmt.Sprint("m", i)
+		h.Add("a", Accepted(turn, "q"))
+		h.Add("a", Started(turn), ItemStarted(turn, AgentItem(id, "")), ItemCompleted(turn, AgentItem(id, big)))
+		h.Add("a", Completed(turn, heddlev1.TurnStatus_TURN_STATUS_COMPLETED))
+		want = append(want, id)
+	}
+	huge := strings.Repeat("y", 20<<20)
+	h.Add("a", Accepted("t6", "q"))
+	h.Add("a", Started("t6"), ItemStarted("t6", AgentItem("m6", "")), ItemCompleted("t6", AgentItem("m6", huge)))
+	want = append(want, "m6")
+	var got []string
+	req := &heddlev1.ListItemsRequest{ThreadId: "a"}
+	for pages := 1; ; pages++ {
+		page, err := h.ListItems(h.ctx(), req)
+		h.check(err)
+		got = append(got, itemIDs(page.GetItems())...)
+		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
+			h.same("pages", pages, 4)
+			break
+		}
+	}
+	h.same("items", got, want)
+	turns, err := h.ListTurns(h.ctx(), &heddlev1.ListTurnsRequest{ThreadId: "a", Ascending: true})
+	h.check(err)
+	if n := len(turns.GetTurns()); n == 0 || n > 3 || turns.GetNextPageToken() == "" {
+		h.Errorf("%d turns of 400 KiB in a page, next %q", n, turns.GetNextPageToken())
+	}
+	it, err := h.Item(h.ctx(), "a", "m6")
+	h.check(err)
+	h.same("length of the huge item", len(it.Item.GetAgentMessage().GetText()), len(huge))
+	events, _, err := h.Events(h.ctx(), "a", h.State("a").LastSeq-1, 1000)
+	h.check(err)
+	h.same("event of the huge item", len(events), 1)
 }
 
 func testHistory(h *Harness) {
