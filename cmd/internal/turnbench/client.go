@@ -32,7 +32,7 @@ type message struct {
 func startAppServer(heddle, home, dir string) (*client, error) {
 	cmd := exec.Command(heddle, "app-server")
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HEDDLE_HOME=" + home, "LANG=C.UTF-8"}
+	cmd.Env = append(cleanEnv(dir), "HEDDLE_HOME="+home)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -130,11 +130,18 @@ func timeBareCommands(dir string, n int) (time.Duration, error) {
 	for range n {
 		cmd := exec.Command("/bin/bash", "-lc", "true")
 		cmd.Dir = dir
+		cmd.Env = cleanEnv(dir)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("bare command: %w: %s", err, out)
 		}
 	}
 	return time.Since(start), nil
+}
+
+// cleanEnv is what both sides run under, so that one person's login profile is
+// in neither figure.
+func cleanEnv(home string) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LANG=C.UTF-8"}
 }
 
 func timeBareModel(url string, body []byte, n int) (time.Duration, error) {
