@@ -155,6 +155,9 @@ func TestStream(t *testing.T) {
 			`{"type":"response.reasoning_text.delta","item_id":"m1","delta":"odd"}`,
 			completed, `{"type":"response.output_text.delta","item_id":"m2","delta":"after"}`,
 		}, []string{"start m1 kind=1 phase= call= name=", `done m1 "ab"`, "completed resp_1 120"}},
+		{"escapes", []string{
+			`{"type":"response.output_text.delta","item_id":"m\u0031","delta":"\u00e9\ud83c\udf89\n\"\\ \ud83c"}`, completed,
+		}, []string{"start m1 kind=1 phase= call= name=", "text m1 \"é🎉\\n\\\"\\\\ \uFFFD\"", "done m1 \"é🎉\\n\\\"\\\\ \uFFFD\"", "completed resp_1 120"}},
 		{"no usage", []string{`{"type":"response.completed","response":{}}`}, []string{"completed  0"}},
 	}
 	for _, tt := range tests {
