@@ -432,3 +432,19 @@ func agentItem(id, text string, done bool) *heddlev1.Item {
 	}
 	return it
 }
+
+func (f *fake) ListItems(_ context.Context, r *heddlev1.ListItemsRequest) (*heddlev1.ListItemsResponse, error) {
+	t, err := f.find(r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := &heddlev1.ListItemsResponse{}
+	for _, turn := range t.turns {
+		for _, it := range turn.GetItems() {
+			out.Items = append(out.Items, proto.CloneOf(it))
+		}
+	}
+	return out, nil
+}

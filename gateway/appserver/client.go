@@ -335,7 +335,7 @@ func (s *Server) initialize(_ context.Context, r *call, p *protocol.InitializePa
 	}
 	if extended {
 		out.Heddle = &protocol.HeddleFeatures{
-			ProtocolVersion: "v2", ServerVersion: s.cfg.Version, TestedWith: []string{"0.171.0"}, Features: []string{"seq", "thread/events/subscribe"},
+			ProtocolVersion: "v2", ServerVersion: s.cfg.Version, TestedWith: []string{"0.171.0"}, Features: []string{"seq", "approvalRisk"},
 		}
 	}
 	return out, nil

@@ -100,6 +100,10 @@ func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadRe
 	if err != nil {
 		return nil, err
 	}
+	lastTurn, err := s.pageTokens(ctx, t, &out)
+	if err != nil {
+		return nil, err
+	}
 	l, fresh, err := s.load(t, resp.GetPendingApprovals())
 	if err != nil {
 		return nil, err
@@ -115,14 +119,41 @@ func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadRe
 	out.Opened = protocol.FromOpened(t, wire)
 	r.then(func() {
 		defer release()
-		s.welcome(r.client, t, resp.GetPendingApprovals())
+		s.welcome(r.client, t, lastTurn, resp.GetPendingApprovals())
 	})
 	return out, nil
 }
 
+// pageTokens sets the cursors from which history is paged backwards, and returns
+// the id of the newest turn.
+func (s *Server) pageTokens(ctx context.Context, t *heddlev1.Thread, out *protocol.Resumed) (lastTurn string, err error) {
+	if t.GetTurnCount() == 0 {
+		return "", nil
+	}
+	turns, err := s.newestTurn(ctx, t.GetId())
+	if err != nil || len(turns.GetTurns()) == 0 {
+		return "", err
+	}
+	out.TurnsBackwardsCursor = cursorText(turns.GetPreviousPageToken())
+	items, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListItemsResponse, error) {
+		return c.ListItems(ctx, &heddlev1.ListItemsRequest{ThreadId: t.GetId(), PageSize: 1, Descending: true})
+	})
+	if err != nil {
+		return "", err
+	}
+	out.ItemsBackwardsCursor = cursorText(items.GetPreviousPageToken())
+	return turns.GetTurns()[0].GetTurn().GetId(), nil
+}
+
+func (s *Server) newestTurn(ctx context.Context, id string) (*heddlev1.ListTurnsResponse, error) {
+	return threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListTurnsResponse, error) {
+		return c.ListTurns(ctx, &heddlev1.ListTurnsRequest{ThreadId: id, PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE})
+	})
+}
+
 // welcome tells a connection that resumed a thread what the log does not.
-func (s *Server) welcome(c *client, t *heddlev1.Thread, pending []*heddlev1.Approval) {
-	s.tellUsage(c, t)
+func (s *Server) welcome(c *client, t *heddlev1.Thread, lastTurn string, pending []*heddlev1.Approval) {
+	s.tellUsage(c, t, lastTurn)
 	c.tell("thread/goal/cleared", threadID{t.GetId()})
 	for _, a := range pending {
 		if err := c.ask(c.ctx, a); err != nil {
@@ -132,23 +163,12 @@ func (s *Server) welcome(c *client, t *heddlev1.Thread, pending []*heddlev1.Appr
 }
 
 // tellUsage sends the last known usage.
-func (s *Server) tellUsage(c *client, t *heddlev1.Thread) {
-	if t.GetTokenUsage() == nil || t.GetTurnCount() == 0 {
+func (s *Server) tellUsage(c *client, t *heddlev1.Thread, lastTurn string) {
+	if t.GetTokenUsage() == nil || lastTurn == "" {
 		return
 	}
-	n := usageNote(t.GetId(), s.lastTurn(c.ctx, t.GetId()), t.GetTokenUsage(), 0)
+	n := usageNote(t.GetId(), lastTurn, t.GetTokenUsage(), 0)
 	c.tell(n.method, n.params)
-}
-
-// lastTurn is the id of a thread's newest turn.
-func (s *Server) lastTurn(ctx context.Context, id string) string {
-	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListTurnsResponse, error) {
-		return c.ListTurns(ctx, &heddlev1.ListTurnsRequest{ThreadId: id, PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE})
-	})
-	if err != nil || len(resp.GetTurns()) == 0 {
-		return ""
-	}
-	return resp.GetTurns()[0].GetTurn().GetId()
 }
 
 func (s *Server) threadFork(ctx context.Context, r *call, p *protocol.ThreadForkParams) (any, error) {
@@ -184,9 +204,13 @@ func (s *Server) threadFork(ctx context.Context, r *call, p *protocol.ThreadFork
 	release := l.subscribe(r.client, t, nil)
 	wire := s.wire(t)
 	started := wire
+	var lastTurn string
+	if turns, err := s.newestTurn(ctx, t.GetId()); err == nil && len(turns.GetTurns()) > 0 {
+		lastTurn = turns.GetTurns()[0].GetTurn().GetId()
+	}
 	r.then(func() {
 		defer release()
-		s.tellUsage(r.client, t)
+		s.tellUsage(r.client, t, lastTurn)
 		s.broadcast(note{method: "thread/started", all: true, params: list{"thread": started}}, nil)
 	})
 	if !p.ExcludeTurns {

@@ -53,6 +53,7 @@ type Session struct {
 	demand chan struct{}
 
 	mu       sync.Mutex
+	closing  bool
 	changed  chan struct{}
 	conn     *grpc.ClientConn
 	gen      uint64
@@ -88,6 +89,7 @@ func (s *Session) Close(ctx context.Context) {
 	started := true
 	s.start.Do(func() { started = false; close(s.done) })
 	s.mu.Lock()
+	s.closing = true
 	conn := s.conn
 	s.mu.Unlock()
 	if conn != nil {
@@ -256,7 +258,10 @@ func (s *Session) run() {
 	for s.ctx.Err() == nil {
 		began := time.Now()
 		err, fatal := s.attach()
-		if s.ctx.Err() != nil {
+		s.mu.Lock()
+		closing := s.closing
+		s.mu.Unlock()
+		if closing || s.ctx.Err() != nil {
 			return
 		}
 		s.cfg.Logger.Info("session with the control plane ended", "error", err)
