@@ -145,6 +145,9 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 func runExec(cmd *cobra.Command, f *execFlags, resume *execmode.Resume, prompt string) error {
+	if err := hideProcess(); err != nil {
+		return err
+	}
 	// stdin is read before anything can fail: a host that writes the prompt at
 	// once must see the error and not a broken pipe.
 	text, err := execmode.ReadPrompt(prompt, os.Stdin, cmd.ErrOrStderr())

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,6 +126,16 @@ func (c *Config) providerError(id, key, what string) error {
 	w := p.warning(c.sourceOf("model_providers", id), nil)
 	if w.Path == "" {
 		w.Path = c.sourceOf("model_provider")
+	}
+	// A missing key is shown at the table that lacks it, a missing table at the
+	// setting that names it.
+	if data, err := os.ReadFile(w.Path); err == nil {
+		for _, at := range [][]string{path, path[:2], {"model_provider"}} {
+			if line, col, ok := locate(data, at); ok {
+				w.Line, w.Column = int32(line), int32(col)
+				break
+			}
+		}
 	}
 	w.Summary, w.Details = fmt.Sprintf("model provider %q cannot be used: key %q", id, joinKey(path)), what
 	return &Error{w}

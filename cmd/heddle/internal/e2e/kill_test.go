@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -80,9 +81,54 @@ func TestTermControlPlane(t *testing.T) {
 	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("the control plane took %v to end", took)
 	}
-	app.awaitTurn(turn, 60*time.Second)
+	if status := app.awaitTurn(turn, 60*time.Second); status != "completed" {
+		t.Errorf("turn %s, want completed", status)
+	}
+	if cmds := app.completed("commandExecution"); len(cmds) != 1 || cmds[0]["aggregatedOutput"] != "begin\nend\n" {
+		t.Errorf("command %v, want its true end", cmds)
+	}
 	oneEnd(t, app)
 	app.close()
+}
+
+// The client, the control plane and then nobody: the executor ends by itself at
+// its fence.
+func TestI4KillClientAndControlPlane(t *testing.T) {
+	w := newWorld(t, newModel(t, killScripts))
+	const fence = 4 * time.Second
+	cp := w.command(context.WithoutCancel(t.Context()), "controlplane", "--local", "--idle-exit", "20s", "--fence-after", fence.String())
+	if err := cp.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitSocket()
+	client := w.command(context.WithoutCancel(t.Context()), "exec", "STAY")
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitPid()
+	for _, cmd := range []*exec.Cmd{client, cp} {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	began := time.Now()
+	w.eventually("the command ends", 2*fence, func() bool { return !w.running("sleep 600") })
+	if took := time.Since(began); took > fence+time.Second {
+		t.Errorf("the command ran for %v after its control plane died, want at most %v", took, fence)
+	}
+	w.eventually("nothing is left", 15*time.Second, func() bool { return len(w.processes()) == 0 })
+	// Both were killed; the socket's name is all that may be there, and the
+	// next client replaces it.
+	if got := w.exec("say HI"); got.code != 0 || got.stdout != "hi\n" {
+		t.Errorf("the next client: %+v", got)
+	}
+}
+
+func (w *world) awaitSocket() {
+	w.t.Helper()
+	w.eventually("the control plane listens", 20*time.Second, func() bool {
+		_, err := os.Stat(filepath.Join(w.home, "run/control.sock"))
+		return err == nil
+	})
 }
 
 func TestKillAppServer(t *testing.T) {

@@ -123,8 +123,6 @@ func (v *jsonView) event(ev *heddlev1.Event) {
 		}
 	case *heddlev1.Event_PlanUpdated:
 		v.plan(p.PlanUpdated)
-	case *heddlev1.Event_WarningRaised:
-		v.warning(p.WarningRaised.GetMessage())
 	case *heddlev1.Event_ErrorRaised:
 		v.lastError = p.ErrorRaised.GetError().GetMessage()
 		v.emit(jsonEvent{Type: "error", Message: v.lastError})

@@ -86,12 +86,35 @@ type view interface {
 	ended(o Outcome)
 }
 
+// onceView shows each warning once: the same one may come with an answer and in
+// the log.
+type onceView struct {
+	view
+	said map[string]bool
+}
+
+func (v *onceView) warning(text string) {
+	if !v.said[text] {
+		v.said[text] = true
+		v.view.warning(text)
+	}
+}
+
+func (v *onceView) event(ev *heddlev1.Event) {
+	if w := ev.GetWarningRaised(); w != nil {
+		v.warning(w.GetMessage())
+		return
+	}
+	v.view.event(ev)
+}
+
 // Run runs the turn and reports it. It returns when nothing of it is left.
 func Run(ctx context.Context, opts Options) Outcome {
 	var v view = newRenderer(opts)
 	if opts.JSON {
 		v = newJSONView(opts.Stdout)
 	}
+	v = &onceView{view: v, said: map[string]bool{}}
 	r := &runner{opts: opts, view: v}
 	out, err := r.run(ctx)
 	if err != nil {

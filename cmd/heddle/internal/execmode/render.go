@@ -95,8 +95,6 @@ func (r *renderer) event(ev *heddlev1.Event) {
 		r.plan(p.PlanUpdated)
 	case *heddlev1.Event_DiffUpdated:
 		r.diff = p.DiffUpdated.GetDiff()
-	case *heddlev1.Event_WarningRaised:
-		r.warning(p.WarningRaised.GetMessage())
 	case *heddlev1.Event_ErrorRaised:
 		r.line("%s %s", r.paint(red, "error:"), p.ErrorRaised.GetError().GetMessage())
 	}

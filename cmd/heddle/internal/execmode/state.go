@@ -2,6 +2,7 @@ package execmode
 
 import (
 	"fmt"
+	"strings"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -13,8 +14,14 @@ type turnState struct {
 	answer string
 	// lastAction is the last command, file change or tool call that completed.
 	lastAction *heddlev1.Item
-	ended      bool
+	// refused is true when the latest action was not allowed.
+	refused bool
+	ended   bool
 }
+
+// refusals begin what the model is told of an action that policy does not allow
+// and that makes no item.
+var refusals = [...]string{"approval policy is Never; reject command", "patch rejected: "}
 
 func newTurnState(t *heddlev1.Thread) turnState {
 	return turnState{open: map[string]bool{}, usage: t.GetTokenUsage().GetTotal()}
@@ -33,6 +40,11 @@ func (s *turnState) apply(ev *heddlev1.Event) (done bool) {
 			s.answer = c.AgentMessage.GetText()
 		case *heddlev1.Item_CommandExecution, *heddlev1.Item_FileChange, *heddlev1.Item_McpToolCall, *heddlev1.Item_DynamicToolCall:
 			s.lastAction = item
+			s.refused = item.GetStatus() == heddlev1.ItemStatus_ITEM_STATUS_DECLINED
+		}
+	case *heddlev1.Event_HistoryAppended:
+		for _, e := range p.HistoryAppended.GetEntries() {
+			s.refused = s.refused || isRefusal(e.GetToolOutput())
 		}
 	case *heddlev1.Event_TokenUsageUpdated:
 		s.usage = p.TokenUsageUpdated.GetUsage().GetTotal()
@@ -61,11 +73,22 @@ func (s *turnState) outcome(turn *heddlev1.Turn) Outcome {
 	default:
 		if e := actionError(s.lastAction); e.GetCode() == "not_enforceable" {
 			o.Code, o.Failure = ExitNotEnforceable, errorText(e)
-		} else if s.lastAction.GetStatus() == heddlev1.ItemStatus_ITEM_STATUS_DECLINED {
+		} else if s.refused {
 			o.Code, o.Failure = ExitFailed, "the last action was refused: approvals are not possible in this mode"
 		}
 	}
 	return o
+}
+
+func isRefusal(out *heddlev1.ToolOutput) bool {
+	for _, part := range out.GetParts() {
+		for _, begin := range refusals {
+			if strings.HasPrefix(part.GetText(), begin) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func turnFailure(e *heddlev1.TurnError) string {
