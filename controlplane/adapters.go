@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/heddle-dev/heddle/controlplane/agent"
-	"github.com/heddle-dev/heddle/controlplane/artifact"
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/dispatch"
 	"github.com/heddle-dev/heddle/controlplane/server"
@@ -22,51 +21,6 @@ import (
 
 // releaseBound is how long an executor may take to end a thread's scope.
 const releaseBound = 5 * time.Second
-
-// outputs gives the agent and the services the stream files.
-type outputs struct{ streams *artifact.Streams }
-
-func (o *outputs) WriteAt(threadID, itemID string, offset int64, data []byte, cut int64) (size, dropped int64, err error) {
-	w, err := o.streams.Open(threadID, itemID)
-	if err != nil {
-		return 0, 0, err
-	}
-	if len(data) > 0 {
-		if _, _, err := w.WriteAt(offset, data); err != nil {
-			return 0, 0, err
-		}
-	}
-	if cut > 0 {
-		w.Drop(cut)
-	}
-	size, dropped = w.Size()
-	return size, dropped, nil
-}
-
-func (o *outputs) Size(threadID, itemID string) (int64, error) {
-	_, total, err := o.streams.ReadAt(threadID, itemID, 0, 0)
-	return total, err
-}
-
-func (o *outputs) ReadAt(threadID, itemID string, offset, length int64) ([]byte, int64, error) {
-	return o.streams.ReadAt(threadID, itemID, offset, int(length))
-}
-
-func (o *outputs) Aggregated(threadID, itemID string, limit int64) ([]byte, error) {
-	v, err := o.streams.Aggregated(threadID, itemID, int(limit))
-	return v.Data, err
-}
-
-func (o *outputs) Seal(threadID, itemID string) error {
-	w, err := o.streams.Open(threadID, itemID)
-	if err != nil {
-		return err
-	}
-	_, err = w.Seal()
-	return err
-}
-
-func (o *outputs) DeleteThread(threadID string) error { return o.streams.DeleteThread(threadID) }
 
 // executors gives the agent the dispatcher.
 type executors struct{ d *dispatch.Dispatcher }

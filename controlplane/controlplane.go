@@ -22,7 +22,6 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/agent/model/provider"
 	"github.com/heddle-dev/heddle/controlplane/approval"
-	"github.com/heddle-dev/heddle/controlplane/artifact"
 	"github.com/heddle-dev/heddle/controlplane/command"
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/dispatch"
@@ -76,6 +75,7 @@ type ControlPlane struct {
 	cfg        Config
 	store      store.Store
 	log        *eventlog.Log
+	outputs    *outputs
 	dispatcher *dispatch.Dispatcher
 	sessions   *session.Registry
 	agent      *agent.Agent
@@ -117,12 +117,16 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	if c.log, err = eventlog.Open(ctx, eventlog.Config{Store: c.store, Logger: cfg.Logger}); err != nil {
 		return err
 	}
-	streams, err := artifact.New(artifact.Config{Dir: cfg.Streams})
+	outputs, err := newOutputs(cfg.Streams, cfg.Streams+"-ephemeral")
 	if err != nil {
-		return err
+		return fmt.Errorf("open output streams: %w", err)
 	}
-	outputs := &outputs{streams: streams}
-	epochs, err := lease.OpenEpochs(ctx, c.store)
+	c.outputs = outputs
+	var numbers lease.Meta = c.store
+	if cfg.Store != "memory" {
+		numbers = fileMeta{cfg.Home.Dir}
+	}
+	epochs, err := lease.OpenEpochs(ctx, numbers)
 	if err != nil {
 		return err
 	}
@@ -209,6 +213,9 @@ func (c *ControlPlane) close(ctx context.Context) error {
 	var err error
 	if c.log != nil {
 		err = c.log.Close(ctx)
+	}
+	if c.outputs != nil {
+		err = errors.Join(err, c.outputs.Close())
 	}
 	return errors.Join(err, c.store.Close())
 }

@@ -149,7 +149,9 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 		lt.setSettings(changed)
 	}
 	t := newTurn(lt, row)
-	t.first = r.Input
+	if t.first = r.Input; t.first == nil {
+		t.first = &heddlev1.UserMessage{}
+	}
 	lt.setTurn(t)
 	started = true
 	a.wg.Go(t.run)

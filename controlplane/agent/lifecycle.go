@@ -16,7 +16,7 @@ func (a *Agent) turnEnded(lt *live) {
 }
 
 // Unheld says that no session holds the thread any more: an idle thread's
-// background terminals end and it is forgotten.
+// background terminals end and it is forgotten; an ephemeral one is gone.
 func (a *Agent) Unheld(threadID string) {
 	lt := a.peek(threadID)
 	if lt == nil {
@@ -34,6 +34,15 @@ func (a *Agent) Unheld(threadID string) {
 		a.cfg.Logger.Warn("release the thread's lease", "thread", threadID, "error", err)
 	}
 	a.forget(lt)
+	if !lt.ephemeral {
+		return
+	}
+	if err := a.cfg.Log.Delete(a.ctx, threadID); err != nil {
+		a.cfg.Logger.Error("drop an ephemeral thread", "thread", threadID, "error", err)
+	}
+	if err := a.cfg.Streams.DeleteThread(threadID); err != nil {
+		a.cfg.Logger.Error("drop the output of an ephemeral thread", "thread", threadID, "error", err)
+	}
 }
 
 // EndThread interrupts the running turn, ends every process and forgets the

@@ -29,6 +29,7 @@ type live struct {
 	mu         sync.Mutex
 	epoch      uint64
 	principal  string
+	ephemeral  bool
 	originator string
 	settings   *heddlev1.ThreadSettings
 	usage      *heddlev1.ThreadTokenUsage
@@ -110,6 +111,7 @@ func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
 	defer lt.mu.Unlock()
 	lt.epoch = epoch
 	lt.principal = row.GetPrincipal()
+	lt.ephemeral = row.GetEphemeral()
 	lt.originator = row.GetOriginator()
 	lt.settings = proto.CloneOf(row.GetSettings())
 	lt.usage = proto.CloneOf(row.GetTokenUsage())

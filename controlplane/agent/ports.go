@@ -25,6 +25,7 @@ type Streams interface {
 	Aggregated(threadID, itemID string, limit int64) ([]byte, error)
 	// Seal says that nothing more will be written.
 	Seal(threadID, itemID string) error
+	DeleteThread(threadID string) error
 }
 
 // Spec is one action for a thread's executor. Lease and epoch are the

@@ -201,13 +201,15 @@ func (t *turn) work() error {
 			r.StartedAtMs = t.agent.now()
 		}
 	})
+	// What the person is warned of comes before the turn's first event.
+	err := t.prepare()
 	if t.resume == nil || !t.resume.started {
 		t.record(turnStarted(row))
 	}
 	if t.resume != nil && t.ctx.Err() != nil {
 		return t.abandonPast()
 	}
-	if err := t.prepare(); err != nil {
+	if err != nil {
 		return err
 	}
 	if t.resume != nil && len(t.resume.order)+len(t.resume.open) > 0 {
@@ -219,6 +221,7 @@ func (t *turn) work() error {
 		if err := t.compactIfNeeded(); err != nil {
 			return err
 		}
+		t.answerOpenCalls()
 		t.takeInput(t.first)
 		t.first = nil
 	}
@@ -278,9 +281,6 @@ func (t *turn) prepare() error {
 		return err
 	}
 	t.history = history
-	if t.resume == nil || !t.resume.started {
-		t.answerOpenCalls()
-	}
 	rt, err := t.agent.cfg.Resolver.Resolve(t.ctx, t.settings(), t.row.GetSessionId())
 	if err != nil {
 		return err

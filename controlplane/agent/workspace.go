@@ -52,6 +52,7 @@ func (a *Agent) Prewarm(ctx context.Context, threadID string) error {
 		switch {
 		case err != nil:
 			a.cfg.Logger.Info("prewarm", "thread", threadID, "error", err)
+		case res.GetError().GetCode() == "cancelled":
 		case res.GetError() != nil:
 			a.cfg.Logger.Warn("prewarm", "thread", threadID, "code", res.GetError().GetCode(), "error", res.GetError().GetMessage())
 		case report != nil && lt.newReport(report):

@@ -26,6 +26,8 @@ const SessionKey = "heddle-session"
 type Outputs interface {
 	ReadAt(threadID, itemID string, offset, length int64) (data []byte, total int64, err error)
 	DeleteThread(threadID string) error
+	// Ephemeral says that a thread's output must not outlive this process.
+	Ephemeral(threadID string)
 }
 
 // Fleet tells about the executors.

@@ -36,7 +36,7 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if err != nil {
 		return nil, err
 	}
-	set, warnings, err := s.cfg.Settings.Complete(caller, r.GetSettings())
+	set, err := s.cfg.Settings.Complete(caller, r.GetSettings())
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if err != nil {
 		return nil, err
 	}
-	return &heddlev1.StartThreadResponse{Thread: row, Warnings: warnings}, nil
+	return &heddlev1.StartThreadResponse{Thread: row}, nil
 }
 
 // create makes the thread durable, with what a short look at its workspace
@@ -70,6 +70,9 @@ func (s *threadService) create(ctx context.Context, caller string, row *heddlev1
 		for _, f := range found.GetInstructions() {
 			row.InstructionSources = append(row.InstructionSources, f.GetPath())
 		}
+	}
+	if row.GetEphemeral() {
+		s.cfg.Outputs.Ephemeral(row.GetId())
 	}
 	epoch, err := s.cfg.Log.Create(ctx, row)
 	if err != nil {

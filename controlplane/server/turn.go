@@ -43,7 +43,7 @@ func (s *turnService) StartTurn(ctx context.Context, r *heddlev1.StartTurnReques
 			gone = sess.OnDisconnect
 		}
 		s.cfg.Sessions.Hold(caller, row.GetId())
-		if gone == heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT {
+		if gone == heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT && !row.GetEphemeral() {
 			s.notePeer(ctx, sess)
 		}
 	} else if gone == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {

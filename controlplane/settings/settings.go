@@ -98,9 +98,8 @@ func (r *Resolver) Env(sessionID string) map[string]string {
 	return r.cfg.Env
 }
 
-// Complete fills the empty fields of a new thread's settings. It returns what
-// the person should be warned of.
-func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, []string, error) {
+// Complete fills the empty fields of a new thread's settings.
+func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
 	s := agent.MergeSettings(nil, given)
 	if s.Cwd == "" {
 		if sess := r.session(sessionID); sess != nil {
@@ -108,11 +107,11 @@ func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*
 		}
 	}
 	if !strings.HasPrefix(s.GetCwd(), "/") {
-		return nil, nil, errdefs.New(errdefs.InvalidArgument, "cwd %q is not an absolute path", s.GetCwd())
+		return nil, errdefs.New(errdefs.InvalidArgument, "cwd %q is not an absolute path", s.GetCwd())
 	}
 	c, err := r.Load(sessionID, s.GetCwd(), s.GetConfig())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	fill(&s.ModelProvider, c.ModelProvider())
 	fill(&s.Model, c.Model())
@@ -126,13 +125,13 @@ func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*
 		if granular != nil {
 			g, err := structpb.NewStruct(granular)
 			if err != nil {
-				return nil, nil, errdefs.New(errdefs.InvalidConfig, "approval_policy.granular: %w", err)
+				return nil, errdefs.New(errdefs.InvalidConfig, "approval_policy.granular: %w", err)
 			}
 			s.GranularApproval = g
 		}
 	}
 	if !approval.KnownPolicy(s.ApprovalPolicy) {
-		return nil, nil, errdefs.New(errdefs.InvalidArgument, "approval policy %q is not known", s.ApprovalPolicy)
+		return nil, errdefs.New(errdefs.InvalidArgument, "approval policy %q is not known", s.ApprovalPolicy)
 	}
 	fill(&s.ApprovalsReviewer, c.ApprovalsReviewer())
 	fill(&s.ReasoningEffort, c.ReasoningEffort())
@@ -142,14 +141,9 @@ func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*
 	fill(&s.DeveloperInstructions, c.DeveloperInstructions())
 	fill(&s.BaseInstructions, c.BaseInstructions())
 	if err := completeSandbox(c, s); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	_, warning := r.cfg.Models.Lookup(s.Model, model.Overrides{})
-	var warnings []string
-	if warning != "" {
-		warnings = append(warnings, warning)
-	}
-	return s, warnings, nil
+	return s, nil
 }
 
 // Patch completes settings that were given for an existing thread: a sandbox
