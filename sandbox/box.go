@@ -49,16 +49,23 @@ type answer struct {
 }
 
 // newBox makes an instance and checks from inside that it shows what was meant. A workspace that is changed
-// while its mounts are made is tried again.
+// while its mounts are made is tried again, as is a socket that vanished meanwhile; sockets that keep vanishing
+// are left out at last, which is within what GapUnixSockets says.
 func (m *Manager) newBox(p Policy) (*box, error) {
+	const tries = 4
 	var last error
-	for range 3 {
-		pl, err := makePlan(p, m.owner, m.cfg.StateDir)
+	for i := range tries {
+		pl, err := makePlan(p, m.owner, m.cfg.StateDir, i < tries-1)
 		if err != nil {
 			return nil, err
 		}
 		b, err := m.startBox(p, pl)
 		if err != nil {
+			last = err
+			if path, stale := pl.stale(); stale || len(pl.mounts) > 0 && vanished(pl) {
+				m.log.Debug("sandbox is set up again", "path", path, "err", err)
+				continue
+			}
 			return nil, err
 		}
 		if last = b.verify(); last == nil {
@@ -70,6 +77,13 @@ func (m *Manager) newBox(p Policy) (*box, error) {
 		}
 	}
 	return nil, fmt.Errorf("set up sandbox: %w", last)
+}
+
+// vanished reports whether something that was to be mounted or covered is gone.
+func vanished(pl *plan) bool {
+	return slices.ContainsFunc(pl.mounts, func(m guestproto.Mount) bool {
+		return m.Kind == guestproto.MountBind && (!identify(m.Source).exists || strings.HasPrefix(m.Source, pl.covers) && !identify(m.Dest).exists)
+	})
 }
 
 func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {

@@ -204,7 +204,8 @@ type Sandbox struct {
 	key    string
 	policy Policy
 
-	mu      sync.Mutex // held while an instance is made
+	mu      sync.Mutex
+	making  *creation // shared by all who wait for the same instance
 	cur     *box
 	old     []*box
 	fence   time.Time
@@ -215,36 +216,68 @@ type Sandbox struct {
 // Policy returns the normalized policy that is enforced.
 func (s *Sandbox) Policy() Policy { return s.policy }
 
-// use returns a live, fresh instance that the caller must release.
+// creation is an instance being made.
+type creation struct {
+	done chan struct{}
+	err  error // valid when done is closed
+}
+
+// use returns a live, fresh instance that the caller must release. Callers who come while one is made share
+// it; a caller that gives up leaves the creation to the others.
 func (s *Sandbox) use(ctx context.Context) (*box, error) {
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if b := s.cur; b != nil && s.making == nil {
+			if s.fresh(b) {
+				b.hold()
+				s.mu.Unlock()
+				return b, nil
+			}
+			s.cur = nil
+			s.old = append(s.old, b)
+			b.retire()
+		}
+		if s.making == nil {
+			s.making = &creation{done: make(chan struct{})}
+			go s.create(s.making)
+		}
+		c := s.making
+		s.mu.Unlock()
+		select {
+		case <-c.done:
+			if c.err != nil {
+				return nil, c.err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *Sandbox) create(c *creation) {
+	b, err := s.m.newBox(s.policy)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, ErrClosed
-	}
-	if b := s.cur; b != nil {
-		if s.fresh(b) {
-			b.hold()
-			return b, nil
-		}
-		s.cur = nil
-		s.old = append(s.old, b)
-		b.retire()
-	}
+	defer close(c.done)
+	c.err = err
+	s.making = nil
 	s.old = deleteGone(s.old)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	b, err := s.m.newBox(s.policy)
 	if err != nil {
-		return nil, err
+		return
+	}
+	if s.closed {
+		b.end()
+		c.err = ErrClosed
+		return
 	}
 	if !s.fence.IsZero() {
-		b.setDeadline(s.fence)
+		_ = b.setDeadline(s.fence) // fails only for a lost instance, which is noticed at its first use
 	}
 	s.cur = b
-	b.hold()
-	return b, nil
 }
 
 // fresh reports whether an instance still shows the host as it is. What a running command planted is removed
@@ -305,6 +338,7 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	s.m.mu.Unlock()
 	s.mu.Lock()
 	s.closed = true
+	making := s.making
 	all := s.old
 	if s.cur != nil {
 		all = append(all, s.cur)
@@ -312,6 +346,13 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	s.cur, s.old = nil, nil
 	s.mu.Unlock()
 	var errs []error
+	if making != nil {
+		select {
+		case <-making.done:
+		case <-ctx.Done():
+			errs = append(errs, ctx.Err())
+		}
+	}
 	for _, b := range all {
 		b.end()
 	}

@@ -23,6 +23,7 @@ type plan struct {
 	links     []identity
 	foreign   bool // a root is not owned by us: root needs to override ownership
 	tmpHidden bool
+	covers    string // prefix of the empty things that hide paths
 }
 
 // expectation is one thing that must hold inside right after the mounts were made.
@@ -43,9 +44,9 @@ func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// makePlan resolves a normalized policy. empties are an empty directory and an empty file to cover paths with.
-func makePlan(p Policy, o *owner, stateDir string) (*plan, error) {
-	pl := &plan{tmpHidden: p.Tmp == TmpPrivate && p.Level.Contained()}
+// makePlan resolves a normalized policy; sockets asks to hide those of the host.
+func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) {
+	pl := &plan{tmpHidden: p.Tmp == TmpPrivate && p.Level.Contained(), covers: o.emptyFil}
 	if err := pl.findRoots(p); err != nil {
 		return nil, err
 	}
@@ -75,6 +76,9 @@ func makePlan(p Policy, o *owner, stateDir string) (*plan, error) {
 	deny := append([]string{stateDir}, p.DenyRead...)
 	for _, d := range deny {
 		pl.deny(d, o)
+	}
+	if sockets && p.Net == NetOff {
+		pl.coverSockets(o)
 	}
 	for _, m := range pl.mounts {
 		if !utf8.ValidString(m.Source) || !utf8.ValidString(m.Dest) {

@@ -109,7 +109,7 @@ func (m *Manager) gaps(r Report) []Gap {
 		g = append(g, Gap{GapSignals, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d)", landlockSignals, r.Landlock), "use kernel 6.12 or newer"})
 	}
 	if r.Landlock < landlockUnix {
-		g = append(g, Gap{GapUnixSockets, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d); sockets in /run, /tmp and /dev/shm and abstract ones are hidden, those elsewhere on disk can be connected to",
+		g = append(g, Gap{GapUnixSockets, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d), so sockets on disk are hidden one by one when a sandbox is made: one that the host binds later outside of /run, /tmp and /dev/shm can be connected to",
 			landlockUnix, r.Landlock), "keep service sockets in /run, or deny reading their directories"})
 	}
 	return g

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -549,4 +550,53 @@ func BenchmarkSandboxStart(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(stop.Microseconds())/1000/float64(b.N), "stop-ms/op")
+}
+
+// BenchmarkParallel runs commands in 40 sandboxes at once; compare ns/op with BenchmarkParallelBare.
+func BenchmarkParallel(b *testing.B) {
+	m := manager(b)
+	var boxes []*sandbox.Sandbox
+	for i := range 40 {
+		s, err := m.Acquire(b.Context(), strconv.Itoa(i), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: b.TempDir()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		boxes = append(boxes, s)
+	}
+	b.ResetTimer()
+	inParallel(b, len(boxes), func(i int) error {
+		p, err := boxes[i].Start(b.Context(), sandbox.Cmd{Argv: []string{"/bin/true"}})
+		if err != nil {
+			return err
+		}
+		io.Copy(io.Discard, p.Stdout())
+		_, err = p.Wait(b.Context())
+		p.Stdout().Close()
+		p.Stderr().Close()
+		return err
+	})
+}
+
+func BenchmarkParallelBare(b *testing.B) {
+	inParallel(b, 40, func(int) error {
+		_, err := exec.Command("/bin/true").Output()
+		return err
+	})
+}
+
+func inParallel(b *testing.B, n int, f func(i int) error) {
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	for i := range n {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := f(i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -23,6 +23,7 @@ type process struct {
 	pid     int // of the main process, also its session and process group
 	shimPID int // 0 without a shim
 	alive   bool
+	reaped  chan struct{} // closed when the shim was waited for
 }
 
 // streams are the descriptors of a command's start, in the order of the protocol.
@@ -128,7 +129,7 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 		}
 		return execFailure(req.Argv[0], err)
 	}
-	p := &process{id: id, pid: pid, alive: true}
+	p := &process{id: id, pid: pid, alive: true, reaped: make(chan struct{})}
 	if report != nil {
 		p.shimPID = pid
 	}

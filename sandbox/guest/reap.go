@@ -39,7 +39,11 @@ func (s *server) ended(pid int, ws syscall.WaitStatus, ru syscall.Rusage) {
 		delete(s.procs, p.id)
 	}
 	s.mu.Unlock()
-	if p == nil || p.shimPID != 0 { // a shim's end is told by its report
+	if p == nil {
+		return
+	}
+	if p.shimPID != 0 { // its end is told by its report
+		close(p.reaped)
 		return
 	}
 	s.sendExit(p.id, guestproto.Exit{Status: uint32(ws), UserUS: ru.Utime.Nano() / 1000, SystemUS: ru.Stime.Nano() / 1000})
@@ -66,6 +70,7 @@ func (s *server) followShim(p *process, report *os.File, name string, st streams
 		x := guestproto.Exit{Status: uint32(rep.value), UserUS: rep.user, SystemUS: rep.sys, Leftovers: rep.leftovers}
 		if err != nil {
 			x = guestproto.Exit{Status: uint32(unix.SIGKILL), Leftovers: true, ShimKilled: true}
+			<-p.reaped // only then are its children ours
 			s.killOrphans()
 		}
 		s.forget(p)

@@ -1,0 +1,50 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/heddle-dev/heddle/sandbox/guestproto"
+)
+
+const (
+	// maxSockets bounds how many sockets of the host one sandbox covers.
+	maxSockets = 512
+)
+
+// coverSockets hides the sockets of the host that are bound below a visible directory now: a read-only mount does
+// not stop connecting to one. Those of the sandbox itself live in its own network namespace, are not seen here
+// and stay usable. Later ones are not covered, because a new instance for each would cost its /tmp; see
+// GapUnixSockets.
+func (pl *plan) coverSockets(o *owner) {
+	for _, path := range pl.visibleSockets() {
+		pl.mounts = append(pl.mounts, guestproto.Mount{Kind: guestproto.MountBind, Source: o.emptyFil, Dest: path, ReadOnly: true})
+	}
+}
+
+func (pl *plan) visibleSockets() []string {
+	var out []string
+	_ = eachLine("/proc/net/unix", func(l string) {
+		f := strings.SplitN(l, " /", 2) // the path is the last field and may hold spaces
+		if len(f) != 2 {
+			return
+		}
+		path := "/" + f[1]
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		if pl.hidden(path) && !slices.ContainsFunc(pl.roots, func(r string) bool { return within(path, r) }) {
+			return
+		}
+		if fi, err := os.Lstat(path); err == nil && fi.Mode()&os.ModeSocket != 0 {
+			out = append(out, path)
+		}
+	})
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return out[:min(len(out), maxSockets)]
+}
