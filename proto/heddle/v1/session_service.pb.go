@@ -869,6 +869,252 @@ func (x *ReadConfigResponse) GetOrigins() map[string]int32 {
 	return nil
 }
 
+type WriteConfigRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty means the home's file, the only one that is written.
+	File string `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// Version that the file must have; empty means any.
+	ExpectedVersion string        `protobuf:"bytes,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	Edits           []*ConfigEdit `protobuf:"bytes,3,rep,name=edits,proto3" json:"edits,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *WriteConfigRequest) Reset() {
+	*x = WriteConfigRequest{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteConfigRequest) ProtoMessage() {}
+
+func (x *WriteConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteConfigRequest.ProtoReflect.Descriptor instead.
+func (*WriteConfigRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WriteConfigRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *WriteConfigRequest) GetExpectedVersion() string {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return ""
+}
+
+func (x *WriteConfigRequest) GetEdits() []*ConfigEdit {
+	if x != nil {
+		return x.Edits
+	}
+	return nil
+}
+
+type ConfigEdit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Dotted, parts quoted as in TOML.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Null or unset removes the key.
+	Value *structpb.Value `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Lays a table over the one that is there instead of replacing it.
+	Upsert        bool `protobuf:"varint,3,opt,name=upsert,proto3" json:"upsert,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigEdit) Reset() {
+	*x = ConfigEdit{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigEdit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigEdit) ProtoMessage() {}
+
+func (x *ConfigEdit) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigEdit.ProtoReflect.Descriptor instead.
+func (*ConfigEdit) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ConfigEdit) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ConfigEdit) GetValue() *structpb.Value {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *ConfigEdit) GetUpsert() bool {
+	if x != nil {
+		return x.Upsert
+	}
+	return false
+}
+
+type WriteConfigResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	File    string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// Set when a higher layer decides one of the keys.
+	Overridden    *ConfigOverridden `protobuf:"bytes,3,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteConfigResponse) Reset() {
+	*x = WriteConfigResponse{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteConfigResponse) ProtoMessage() {}
+
+func (x *WriteConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteConfigResponse.ProtoReflect.Descriptor instead.
+func (*WriteConfigResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WriteConfigResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *WriteConfigResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *WriteConfigResponse) GetOverridden() *ConfigOverridden {
+	if x != nil {
+		return x.Overridden
+	}
+	return nil
+}
+
+type ConfigOverridden struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Layer         *ConfigLayer           `protobuf:"bytes,2,opt,name=layer,proto3" json:"layer,omitempty"`
+	Effective     *structpb.Value        `protobuf:"bytes,3,opt,name=effective,proto3" json:"effective,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigOverridden) Reset() {
+	*x = ConfigOverridden{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigOverridden) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigOverridden) ProtoMessage() {}
+
+func (x *ConfigOverridden) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigOverridden.ProtoReflect.Descriptor instead.
+func (*ConfigOverridden) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ConfigOverridden) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ConfigOverridden) GetLayer() *ConfigLayer {
+	if x != nil {
+		return x.Layer
+	}
+	return nil
+}
+
+func (x *ConfigOverridden) GetEffective() *structpb.Value {
+	if x != nil {
+		return x.Effective
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -877,7 +1123,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1135,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1148,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
 }
 
 type ExecutorStatus struct {
@@ -921,7 +1167,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1179,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1192,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecutorStatus) GetExecutorId() string {
@@ -1022,7 +1268,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1280,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1293,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1108,7 +1354,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1366,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1379,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -1153,7 +1399,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1411,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1424,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ShutdownResponse) GetAccepted() bool {
@@ -1265,7 +1511,26 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\aorigins\x18\x03 \x03(\v2*.heddle.v1.ReadConfigResponse.OriginsEntryR\aorigins\x1a:\n" +
 	"\fOriginsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x12\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x80\x01\n" +
+	"\x12WriteConfigRequest\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12)\n" +
+	"\x10expected_version\x18\x02 \x01(\tR\x0fexpectedVersion\x12+\n" +
+	"\x05edits\x18\x03 \x03(\v2\x15.heddle.v1.ConfigEditR\x05edits\"d\n" +
+	"\n" +
+	"ConfigEdit\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.google.protobuf.ValueR\x05value\x12\x16\n" +
+	"\x06upsert\x18\x03 \x01(\bR\x06upsert\"\x80\x01\n" +
+	"\x13WriteConfigResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12;\n" +
+	"\n" +
+	"overridden\x18\x03 \x01(\v2\x1b.heddle.v1.ConfigOverriddenR\n" +
+	"overridden\"\x88\x01\n" +
+	"\x10ConfigOverridden\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05layer\x18\x02 \x01(\v2\x16.heddle.v1.ConfigLayerR\x05layer\x124\n" +
+	"\teffective\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\teffective\"\x12\n" +
 	"\x10GetStatusRequest\"\xe8\x02\n" +
 	"\x0eExecutorStatus\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
@@ -1298,12 +1563,13 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason2\x90\x01\n" +
 	"\x0eSessionService\x12?\n" +
 	"\x06Attach\x12\x18.heddle.v1.AttachRequest\x1a\x19.heddle.v1.AttachResponse0\x01\x12=\n" +
-	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\xb3\x02\n" +
+	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\x81\x03\n" +
 	"\x0eCatalogService\x12I\n" +
 	"\n" +
 	"ListModels\x12\x1c.heddle.v1.ListModelsRequest\x1a\x1d.heddle.v1.ListModelsResponse\x12I\n" +
 	"\n" +
-	"ReadConfig\x12\x1c.heddle.v1.ReadConfigRequest\x1a\x1d.heddle.v1.ReadConfigResponse\x12F\n" +
+	"ReadConfig\x12\x1c.heddle.v1.ReadConfigRequest\x1a\x1d.heddle.v1.ReadConfigResponse\x12L\n" +
+	"\vWriteConfig\x12\x1d.heddle.v1.WriteConfigRequest\x1a\x1e.heddle.v1.WriteConfigResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.heddle.v1.GetStatusRequest\x1a\x1c.heddle.v1.GetStatusResponse\x12C\n" +
 	"\bShutdown\x12\x1a.heddle.v1.ShutdownRequest\x1a\x1b.heddle.v1.ShutdownResponseB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
@@ -1319,67 +1585,79 @@ func file_heddle_v1_session_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_session_service_proto_rawDescData
 }
 
-var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_heddle_v1_session_service_proto_goTypes = []any{
-	(*AttachRequest)(nil),      // 0: heddle.v1.AttachRequest
-	(*AttachResponse)(nil),     // 1: heddle.v1.AttachResponse
-	(*Attached)(nil),           // 2: heddle.v1.Attached
-	(*Draining)(nil),           // 3: heddle.v1.Draining
-	(*ConfigWarning)(nil),      // 4: heddle.v1.ConfigWarning
-	(*DetachRequest)(nil),      // 5: heddle.v1.DetachRequest
-	(*DetachResponse)(nil),     // 6: heddle.v1.DetachResponse
-	(*ListModelsRequest)(nil),  // 7: heddle.v1.ListModelsRequest
-	(*Model)(nil),              // 8: heddle.v1.Model
-	(*ListModelsResponse)(nil), // 9: heddle.v1.ListModelsResponse
-	(*ReadConfigRequest)(nil),  // 10: heddle.v1.ReadConfigRequest
-	(*ConfigLayer)(nil),        // 11: heddle.v1.ConfigLayer
-	(*ReadConfigResponse)(nil), // 12: heddle.v1.ReadConfigResponse
-	(*GetStatusRequest)(nil),   // 13: heddle.v1.GetStatusRequest
-	(*ExecutorStatus)(nil),     // 14: heddle.v1.ExecutorStatus
-	(*GetStatusResponse)(nil),  // 15: heddle.v1.GetStatusResponse
-	(*ShutdownRequest)(nil),    // 16: heddle.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),   // 17: heddle.v1.ShutdownResponse
-	nil,                        // 18: heddle.v1.AttachRequest.EnvEntry
-	nil,                        // 19: heddle.v1.ReadConfigResponse.OriginsEntry
-	nil,                        // 20: heddle.v1.ExecutorStatus.LabelsEntry
-	nil,                        // 21: heddle.v1.GetStatusResponse.CountersEntry
-	(OnDisconnect)(0),          // 22: heddle.v1.OnDisconnect
-	(*structpb.Struct)(nil),    // 23: google.protobuf.Struct
-	(*SandboxReport)(nil),      // 24: heddle.v1.SandboxReport
+	(*AttachRequest)(nil),       // 0: heddle.v1.AttachRequest
+	(*AttachResponse)(nil),      // 1: heddle.v1.AttachResponse
+	(*Attached)(nil),            // 2: heddle.v1.Attached
+	(*Draining)(nil),            // 3: heddle.v1.Draining
+	(*ConfigWarning)(nil),       // 4: heddle.v1.ConfigWarning
+	(*DetachRequest)(nil),       // 5: heddle.v1.DetachRequest
+	(*DetachResponse)(nil),      // 6: heddle.v1.DetachResponse
+	(*ListModelsRequest)(nil),   // 7: heddle.v1.ListModelsRequest
+	(*Model)(nil),               // 8: heddle.v1.Model
+	(*ListModelsResponse)(nil),  // 9: heddle.v1.ListModelsResponse
+	(*ReadConfigRequest)(nil),   // 10: heddle.v1.ReadConfigRequest
+	(*ConfigLayer)(nil),         // 11: heddle.v1.ConfigLayer
+	(*ReadConfigResponse)(nil),  // 12: heddle.v1.ReadConfigResponse
+	(*WriteConfigRequest)(nil),  // 13: heddle.v1.WriteConfigRequest
+	(*ConfigEdit)(nil),          // 14: heddle.v1.ConfigEdit
+	(*WriteConfigResponse)(nil), // 15: heddle.v1.WriteConfigResponse
+	(*ConfigOverridden)(nil),    // 16: heddle.v1.ConfigOverridden
+	(*GetStatusRequest)(nil),    // 17: heddle.v1.GetStatusRequest
+	(*ExecutorStatus)(nil),      // 18: heddle.v1.ExecutorStatus
+	(*GetStatusResponse)(nil),   // 19: heddle.v1.GetStatusResponse
+	(*ShutdownRequest)(nil),     // 20: heddle.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),    // 21: heddle.v1.ShutdownResponse
+	nil,                         // 22: heddle.v1.AttachRequest.EnvEntry
+	nil,                         // 23: heddle.v1.ReadConfigResponse.OriginsEntry
+	nil,                         // 24: heddle.v1.ExecutorStatus.LabelsEntry
+	nil,                         // 25: heddle.v1.GetStatusResponse.CountersEntry
+	(OnDisconnect)(0),           // 26: heddle.v1.OnDisconnect
+	(*structpb.Struct)(nil),     // 27: google.protobuf.Struct
+	(*structpb.Value)(nil),      // 28: google.protobuf.Value
+	(*SandboxReport)(nil),       // 29: heddle.v1.SandboxReport
 }
 var file_heddle_v1_session_service_proto_depIdxs = []int32{
-	22, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	18, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
-	23, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
+	26, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	22, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
+	27, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
 	2,  // 3: heddle.v1.AttachResponse.attached:type_name -> heddle.v1.Attached
 	3,  // 4: heddle.v1.AttachResponse.draining:type_name -> heddle.v1.Draining
 	4,  // 5: heddle.v1.Attached.config_warnings:type_name -> heddle.v1.ConfigWarning
 	8,  // 6: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
-	23, // 7: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
-	23, // 8: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
+	27, // 7: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
+	27, // 8: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
 	11, // 9: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
-	19, // 10: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
-	20, // 11: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
-	24, // 12: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
-	14, // 13: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
-	21, // 14: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
-	0,  // 15: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
-	5,  // 16: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
-	7,  // 17: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
-	10, // 18: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
-	13, // 19: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
-	16, // 20: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
-	1,  // 21: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
-	6,  // 22: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
-	9,  // 23: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
-	12, // 24: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
-	15, // 25: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
-	17, // 26: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
-	21, // [21:27] is the sub-list for method output_type
-	15, // [15:21] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	23, // 10: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
+	14, // 11: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
+	28, // 12: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
+	16, // 13: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
+	11, // 14: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
+	28, // 15: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
+	24, // 16: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
+	29, // 17: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
+	18, // 18: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
+	25, // 19: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
+	0,  // 20: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
+	5,  // 21: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
+	7,  // 22: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
+	10, // 23: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
+	13, // 24: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
+	17, // 25: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
+	20, // 26: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
+	1,  // 27: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
+	6,  // 28: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
+	9,  // 29: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
+	12, // 30: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
+	15, // 31: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
+	19, // 32: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
+	21, // 33: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_session_service_proto_init() }
@@ -1399,7 +1677,7 @@ func file_heddle_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_session_service_proto_rawDesc), len(file_heddle_v1_session_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

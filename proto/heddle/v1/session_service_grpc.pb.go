@@ -181,10 +181,11 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	CatalogService_ListModels_FullMethodName = "/heddle.v1.CatalogService/ListModels"
-	CatalogService_ReadConfig_FullMethodName = "/heddle.v1.CatalogService/ReadConfig"
-	CatalogService_GetStatus_FullMethodName  = "/heddle.v1.CatalogService/GetStatus"
-	CatalogService_Shutdown_FullMethodName   = "/heddle.v1.CatalogService/Shutdown"
+	CatalogService_ListModels_FullMethodName  = "/heddle.v1.CatalogService/ListModels"
+	CatalogService_ReadConfig_FullMethodName  = "/heddle.v1.CatalogService/ReadConfig"
+	CatalogService_WriteConfig_FullMethodName = "/heddle.v1.CatalogService/WriteConfig"
+	CatalogService_GetStatus_FullMethodName   = "/heddle.v1.CatalogService/GetStatus"
+	CatalogService_Shutdown_FullMethodName    = "/heddle.v1.CatalogService/Shutdown"
 )
 
 // CatalogServiceClient is the client API for CatalogService service.
@@ -196,6 +197,10 @@ type CatalogServiceClient interface {
 	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
 	// ReadConfig returns the effective config with the origin of each key.
 	ReadConfig(ctx context.Context, in *ReadConfigRequest, opts ...grpc.CallOption) (*ReadConfigResponse, error)
+	// WriteConfig changes keys of the home's config file, all of them or none.
+	// What was around them stays as it was. Errors are InvalidConfig with the
+	// detail config_write_error_code.
+	WriteConfig(ctx context.Context, in *WriteConfigRequest, opts ...grpc.CallOption) (*WriteConfigResponse, error)
 	// GetStatus says what this control plane is and does.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Shutdown asks the control plane to stop; refused while work is open
@@ -231,6 +236,16 @@ func (c *catalogServiceClient) ReadConfig(ctx context.Context, in *ReadConfigReq
 	return out, nil
 }
 
+func (c *catalogServiceClient) WriteConfig(ctx context.Context, in *WriteConfigRequest, opts ...grpc.CallOption) (*WriteConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WriteConfigResponse)
+	err := c.cc.Invoke(ctx, CatalogService_WriteConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *catalogServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
@@ -260,6 +275,10 @@ type CatalogServiceServer interface {
 	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)
 	// ReadConfig returns the effective config with the origin of each key.
 	ReadConfig(context.Context, *ReadConfigRequest) (*ReadConfigResponse, error)
+	// WriteConfig changes keys of the home's config file, all of them or none.
+	// What was around them stays as it was. Errors are InvalidConfig with the
+	// detail config_write_error_code.
+	WriteConfig(context.Context, *WriteConfigRequest) (*WriteConfigResponse, error)
 	// GetStatus says what this control plane is and does.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Shutdown asks the control plane to stop; refused while work is open
@@ -280,6 +299,9 @@ func (UnimplementedCatalogServiceServer) ListModels(context.Context, *ListModels
 }
 func (UnimplementedCatalogServiceServer) ReadConfig(context.Context, *ReadConfigRequest) (*ReadConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadConfig not implemented")
+}
+func (UnimplementedCatalogServiceServer) WriteConfig(context.Context, *WriteConfigRequest) (*WriteConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WriteConfig not implemented")
 }
 func (UnimplementedCatalogServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
@@ -344,6 +366,24 @@ func _CatalogService_ReadConfig_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CatalogService_WriteConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WriteConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CatalogServiceServer).WriteConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CatalogService_WriteConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CatalogServiceServer).WriteConfig(ctx, req.(*WriteConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _CatalogService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -394,6 +434,10 @@ var CatalogService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadConfig",
 			Handler:    _CatalogService_ReadConfig_Handler,
+		},
+		{
+			MethodName: "WriteConfig",
+			Handler:    _CatalogService_WriteConfig_Handler,
 		},
 		{
 			MethodName: "GetStatus",

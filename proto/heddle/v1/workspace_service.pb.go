@@ -687,11 +687,636 @@ func (x *ExecExited) GetDurationMs() int64 {
 	return 0
 }
 
+type FileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*FileRequest_Start
+	//	*FileRequest_Content
+	Message       isFileRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileRequest) Reset() {
+	*x = FileRequest{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileRequest) ProtoMessage() {}
+
+func (x *FileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileRequest.ProtoReflect.Descriptor instead.
+func (*FileRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FileRequest) GetMessage() isFileRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *FileRequest) GetStart() *FileOperationStart {
+	if x != nil {
+		if x, ok := x.Message.(*FileRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *FileRequest) GetContent() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*FileRequest_Content); ok {
+			return x.Content
+		}
+	}
+	return nil
+}
+
+type isFileRequest_Message interface {
+	isFileRequest_Message()
+}
+
+type FileRequest_Start struct {
+	Start *FileOperationStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type FileRequest_Content struct {
+	Content []byte `protobuf:"bytes,2,opt,name=content,proto3,oneof"`
+}
+
+func (*FileRequest_Start) isFileRequest_Message() {}
+
+func (*FileRequest_Content) isFileRequest_Message() {}
+
+type FileOperationStart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Scope of the lease: the client connection.
+	ConnectionId  string         `protobuf:"bytes,1,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	Operation     *FileOperation `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileOperationStart) Reset() {
+	*x = FileOperationStart{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileOperationStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileOperationStart) ProtoMessage() {}
+
+func (x *FileOperationStart) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileOperationStart.ProtoReflect.Descriptor instead.
+func (*FileOperationStart) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *FileOperationStart) GetConnectionId() string {
+	if x != nil {
+		return x.ConnectionId
+	}
+	return ""
+}
+
+func (x *FileOperationStart) GetOperation() *FileOperation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+type FileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*FileResponse_Content
+	//	*FileResponse_Entries
+	//	*FileResponse_Outcome
+	Message       isFileResponse_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileResponse) Reset() {
+	*x = FileResponse{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileResponse) ProtoMessage() {}
+
+func (x *FileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileResponse.ProtoReflect.Descriptor instead.
+func (*FileResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *FileResponse) GetMessage() isFileResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *FileResponse) GetContent() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*FileResponse_Content); ok {
+			return x.Content
+		}
+	}
+	return nil
+}
+
+func (x *FileResponse) GetEntries() *DirectoryEntries {
+	if x != nil {
+		if x, ok := x.Message.(*FileResponse_Entries); ok {
+			return x.Entries
+		}
+	}
+	return nil
+}
+
+func (x *FileResponse) GetOutcome() *FileOutcome {
+	if x != nil {
+		if x, ok := x.Message.(*FileResponse_Outcome); ok {
+			return x.Outcome
+		}
+	}
+	return nil
+}
+
+type isFileResponse_Message interface {
+	isFileResponse_Message()
+}
+
+type FileResponse_Content struct {
+	Content []byte `protobuf:"bytes,1,opt,name=content,proto3,oneof"`
+}
+
+type FileResponse_Entries struct {
+	Entries *DirectoryEntries `protobuf:"bytes,2,opt,name=entries,proto3,oneof"`
+}
+
+type FileResponse_Outcome struct {
+	Outcome *FileOutcome `protobuf:"bytes,3,opt,name=outcome,proto3,oneof"`
+}
+
+func (*FileResponse_Content) isFileResponse_Message() {}
+
+func (*FileResponse_Entries) isFileResponse_Message() {}
+
+func (*FileResponse_Outcome) isFileResponse_Message() {}
+
+type DirectoryEntries struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*DirectoryEntry      `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DirectoryEntries) Reset() {
+	*x = DirectoryEntries{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DirectoryEntries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DirectoryEntries) ProtoMessage() {}
+
+func (x *DirectoryEntries) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DirectoryEntries.ProtoReflect.Descriptor instead.
+func (*DirectoryEntries) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DirectoryEntries) GetEntries() []*DirectoryEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+type WatchFilesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*WatchFilesRequest_Start
+	//	*WatchFilesRequest_Command
+	Message       isWatchFilesRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchFilesRequest) Reset() {
+	*x = WatchFilesRequest{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchFilesRequest) ProtoMessage() {}
+
+func (x *WatchFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchFilesRequest.ProtoReflect.Descriptor instead.
+func (*WatchFilesRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WatchFilesRequest) GetMessage() isWatchFilesRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *WatchFilesRequest) GetStart() *WatchStart {
+	if x != nil {
+		if x, ok := x.Message.(*WatchFilesRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *WatchFilesRequest) GetCommand() *WatchCommand {
+	if x != nil {
+		if x, ok := x.Message.(*WatchFilesRequest_Command); ok {
+			return x.Command
+		}
+	}
+	return nil
+}
+
+type isWatchFilesRequest_Message interface {
+	isWatchFilesRequest_Message()
+}
+
+type WatchFilesRequest_Start struct {
+	Start *WatchStart `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type WatchFilesRequest_Command struct {
+	Command *WatchCommand `protobuf:"bytes,2,opt,name=command,proto3,oneof"`
+}
+
+func (*WatchFilesRequest_Start) isWatchFilesRequest_Message() {}
+
+func (*WatchFilesRequest_Command) isWatchFilesRequest_Message() {}
+
+type WatchStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ConnectionId  string                 `protobuf:"bytes,1,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStart) Reset() {
+	*x = WatchStart{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStart) ProtoMessage() {}
+
+func (x *WatchStart) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStart.ProtoReflect.Descriptor instead.
+func (*WatchStart) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WatchStart) GetConnectionId() string {
+	if x != nil {
+		return x.ConnectionId
+	}
+	return ""
+}
+
+type WatchFilesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Event         *WatchEvent            `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchFilesResponse) Reset() {
+	*x = WatchFilesResponse{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchFilesResponse) ProtoMessage() {}
+
+func (x *WatchFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchFilesResponse.ProtoReflect.Descriptor instead.
+func (*WatchFilesResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WatchFilesResponse) GetEvent() *WatchEvent {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+type SearchFilesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*SearchFilesRequest_Start
+	//	*SearchFilesRequest_Query
+	Message       isSearchFilesRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchFilesRequest) Reset() {
+	*x = SearchFilesRequest{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchFilesRequest) ProtoMessage() {}
+
+func (x *SearchFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchFilesRequest.ProtoReflect.Descriptor instead.
+func (*SearchFilesRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SearchFilesRequest) GetMessage() isSearchFilesRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *SearchFilesRequest) GetStart() *SearchOpen {
+	if x != nil {
+		if x, ok := x.Message.(*SearchFilesRequest_Start); ok {
+			return x.Start
+		}
+	}
+	return nil
+}
+
+func (x *SearchFilesRequest) GetQuery() *SearchQuery {
+	if x != nil {
+		if x, ok := x.Message.(*SearchFilesRequest_Query); ok {
+			return x.Query
+		}
+	}
+	return nil
+}
+
+type isSearchFilesRequest_Message interface {
+	isSearchFilesRequest_Message()
+}
+
+type SearchFilesRequest_Start struct {
+	Start *SearchOpen `protobuf:"bytes,1,opt,name=start,proto3,oneof"`
+}
+
+type SearchFilesRequest_Query struct {
+	Query *SearchQuery `protobuf:"bytes,2,opt,name=query,proto3,oneof"`
+}
+
+func (*SearchFilesRequest_Start) isSearchFilesRequest_Message() {}
+
+func (*SearchFilesRequest_Query) isSearchFilesRequest_Message() {}
+
+type SearchOpen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ConnectionId  string                 `protobuf:"bytes,1,opt,name=connection_id,json=connectionId,proto3" json:"connection_id,omitempty"`
+	Search        *SearchStart           `protobuf:"bytes,2,opt,name=search,proto3" json:"search,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchOpen) Reset() {
+	*x = SearchOpen{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchOpen) ProtoMessage() {}
+
+func (x *SearchOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchOpen.ProtoReflect.Descriptor instead.
+func (*SearchOpen) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SearchOpen) GetConnectionId() string {
+	if x != nil {
+		return x.ConnectionId
+	}
+	return ""
+}
+
+func (x *SearchOpen) GetSearch() *SearchStart {
+	if x != nil {
+		return x.Search
+	}
+	return nil
+}
+
+type SearchFilesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       *SearchResults         `protobuf:"bytes,1,opt,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchFilesResponse) Reset() {
+	*x = SearchFilesResponse{}
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchFilesResponse) ProtoMessage() {}
+
+func (x *SearchFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_workspace_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchFilesResponse.ProtoReflect.Descriptor instead.
+func (*SearchFilesResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_workspace_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SearchFilesResponse) GetResults() *SearchResults {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 var File_heddle_v1_workspace_service_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_workspace_service_proto_rawDesc = "" +
 	"\n" +
-	"!heddle/v1/workspace_service.proto\x12\theddle.v1\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xdf\x01\n" +
+	"!heddle/v1/workspace_service.proto\x12\theddle.v1\x1a\x14heddle/v1/file.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xdf\x01\n" +
 	"\vExecRequest\x12,\n" +
 	"\x05start\x18\x01 \x01(\v2\x14.heddle.v1.ExecStartH\x00R\x05start\x12,\n" +
 	"\x05stdin\x18\x02 \x01(\v2\x14.heddle.v1.ExecStdinH\x00R\x05stdin\x12/\n" +
@@ -744,9 +1369,46 @@ const file_heddle_v1_workspace_service_proto_rawDesc = "" +
 	"\averdict\x18\x02 \x01(\v2\x19.heddle.v1.ProcessVerdictR\averdict\x12,\n" +
 	"\x05error\x18\x03 \x01(\v2\x16.heddle.v1.ActionErrorR\x05error\x12\x1f\n" +
 	"\vduration_ms\x18\x04 \x01(\x03R\n" +
-	"durationMs2O\n" +
+	"durationMs\"k\n" +
+	"\vFileRequest\x125\n" +
+	"\x05start\x18\x01 \x01(\v2\x1d.heddle.v1.FileOperationStartH\x00R\x05start\x12\x1a\n" +
+	"\acontent\x18\x02 \x01(\fH\x00R\acontentB\t\n" +
+	"\amessage\"q\n" +
+	"\x12FileOperationStart\x12#\n" +
+	"\rconnection_id\x18\x01 \x01(\tR\fconnectionId\x126\n" +
+	"\toperation\x18\x02 \x01(\v2\x18.heddle.v1.FileOperationR\toperation\"\xa2\x01\n" +
+	"\fFileResponse\x12\x1a\n" +
+	"\acontent\x18\x01 \x01(\fH\x00R\acontent\x127\n" +
+	"\aentries\x18\x02 \x01(\v2\x1b.heddle.v1.DirectoryEntriesH\x00R\aentries\x122\n" +
+	"\aoutcome\x18\x03 \x01(\v2\x16.heddle.v1.FileOutcomeH\x00R\aoutcomeB\t\n" +
+	"\amessage\"G\n" +
+	"\x10DirectoryEntries\x123\n" +
+	"\aentries\x18\x01 \x03(\v2\x19.heddle.v1.DirectoryEntryR\aentries\"\x82\x01\n" +
+	"\x11WatchFilesRequest\x12-\n" +
+	"\x05start\x18\x01 \x01(\v2\x15.heddle.v1.WatchStartH\x00R\x05start\x123\n" +
+	"\acommand\x18\x02 \x01(\v2\x17.heddle.v1.WatchCommandH\x00R\acommandB\t\n" +
+	"\amessage\"1\n" +
+	"\n" +
+	"WatchStart\x12#\n" +
+	"\rconnection_id\x18\x01 \x01(\tR\fconnectionId\"A\n" +
+	"\x12WatchFilesResponse\x12+\n" +
+	"\x05event\x18\x01 \x01(\v2\x15.heddle.v1.WatchEventR\x05event\"~\n" +
+	"\x12SearchFilesRequest\x12-\n" +
+	"\x05start\x18\x01 \x01(\v2\x15.heddle.v1.SearchOpenH\x00R\x05start\x12.\n" +
+	"\x05query\x18\x02 \x01(\v2\x16.heddle.v1.SearchQueryH\x00R\x05queryB\t\n" +
+	"\amessage\"a\n" +
+	"\n" +
+	"SearchOpen\x12#\n" +
+	"\rconnection_id\x18\x01 \x01(\tR\fconnectionId\x12.\n" +
+	"\x06search\x18\x02 \x01(\v2\x16.heddle.v1.SearchStartR\x06search\"I\n" +
+	"\x13SearchFilesResponse\x122\n" +
+	"\aresults\x18\x01 \x01(\v2\x18.heddle.v1.SearchResultsR\aresults2\xad\x02\n" +
 	"\x10WorkspaceService\x12;\n" +
-	"\x04Exec\x12\x16.heddle.v1.ExecRequest\x1a\x17.heddle.v1.ExecResponse(\x010\x01B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
+	"\x04Exec\x12\x16.heddle.v1.ExecRequest\x1a\x17.heddle.v1.ExecResponse(\x010\x01\x12;\n" +
+	"\x04File\x12\x16.heddle.v1.FileRequest\x1a\x17.heddle.v1.FileResponse(\x010\x01\x12M\n" +
+	"\n" +
+	"WatchFiles\x12\x1c.heddle.v1.WatchFilesRequest\x1a\x1d.heddle.v1.WatchFilesResponse(\x010\x01\x12P\n" +
+	"\vSearchFiles\x12\x1d.heddle.v1.SearchFilesRequest\x1a\x1e.heddle.v1.SearchFilesResponse(\x010\x01B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
 	file_heddle_v1_workspace_service_proto_rawDescOnce sync.Once
@@ -760,41 +1422,77 @@ func file_heddle_v1_workspace_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_workspace_service_proto_rawDescData
 }
 
-var file_heddle_v1_workspace_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_heddle_v1_workspace_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_heddle_v1_workspace_service_proto_goTypes = []any{
-	(*ExecRequest)(nil),    // 0: heddle.v1.ExecRequest
-	(*ExecStart)(nil),      // 1: heddle.v1.ExecStart
-	(*ExecStdin)(nil),      // 2: heddle.v1.ExecStdin
-	(*ExecResize)(nil),     // 3: heddle.v1.ExecResize
-	(*ExecTerminate)(nil),  // 4: heddle.v1.ExecTerminate
-	(*ExecResponse)(nil),   // 5: heddle.v1.ExecResponse
-	(*ExecStarted)(nil),    // 6: heddle.v1.ExecStarted
-	(*ExecOutput)(nil),     // 7: heddle.v1.ExecOutput
-	(*ExecExited)(nil),     // 8: heddle.v1.ExecExited
-	nil,                    // 9: heddle.v1.ExecStart.EnvEntry
-	(*SandboxPolicy)(nil),  // 10: heddle.v1.SandboxPolicy
-	(*ProcessVerdict)(nil), // 11: heddle.v1.ProcessVerdict
-	(*ActionError)(nil),    // 12: heddle.v1.ActionError
+	(*ExecRequest)(nil),         // 0: heddle.v1.ExecRequest
+	(*ExecStart)(nil),           // 1: heddle.v1.ExecStart
+	(*ExecStdin)(nil),           // 2: heddle.v1.ExecStdin
+	(*ExecResize)(nil),          // 3: heddle.v1.ExecResize
+	(*ExecTerminate)(nil),       // 4: heddle.v1.ExecTerminate
+	(*ExecResponse)(nil),        // 5: heddle.v1.ExecResponse
+	(*ExecStarted)(nil),         // 6: heddle.v1.ExecStarted
+	(*ExecOutput)(nil),          // 7: heddle.v1.ExecOutput
+	(*ExecExited)(nil),          // 8: heddle.v1.ExecExited
+	(*FileRequest)(nil),         // 9: heddle.v1.FileRequest
+	(*FileOperationStart)(nil),  // 10: heddle.v1.FileOperationStart
+	(*FileResponse)(nil),        // 11: heddle.v1.FileResponse
+	(*DirectoryEntries)(nil),    // 12: heddle.v1.DirectoryEntries
+	(*WatchFilesRequest)(nil),   // 13: heddle.v1.WatchFilesRequest
+	(*WatchStart)(nil),          // 14: heddle.v1.WatchStart
+	(*WatchFilesResponse)(nil),  // 15: heddle.v1.WatchFilesResponse
+	(*SearchFilesRequest)(nil),  // 16: heddle.v1.SearchFilesRequest
+	(*SearchOpen)(nil),          // 17: heddle.v1.SearchOpen
+	(*SearchFilesResponse)(nil), // 18: heddle.v1.SearchFilesResponse
+	nil,                         // 19: heddle.v1.ExecStart.EnvEntry
+	(*SandboxPolicy)(nil),       // 20: heddle.v1.SandboxPolicy
+	(*ProcessVerdict)(nil),      // 21: heddle.v1.ProcessVerdict
+	(*ActionError)(nil),         // 22: heddle.v1.ActionError
+	(*FileOperation)(nil),       // 23: heddle.v1.FileOperation
+	(*FileOutcome)(nil),         // 24: heddle.v1.FileOutcome
+	(*DirectoryEntry)(nil),      // 25: heddle.v1.DirectoryEntry
+	(*WatchCommand)(nil),        // 26: heddle.v1.WatchCommand
+	(*WatchEvent)(nil),          // 27: heddle.v1.WatchEvent
+	(*SearchQuery)(nil),         // 28: heddle.v1.SearchQuery
+	(*SearchStart)(nil),         // 29: heddle.v1.SearchStart
+	(*SearchResults)(nil),       // 30: heddle.v1.SearchResults
 }
 var file_heddle_v1_workspace_service_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.ExecRequest.start:type_name -> heddle.v1.ExecStart
 	2,  // 1: heddle.v1.ExecRequest.stdin:type_name -> heddle.v1.ExecStdin
 	3,  // 2: heddle.v1.ExecRequest.resize:type_name -> heddle.v1.ExecResize
 	4,  // 3: heddle.v1.ExecRequest.terminate:type_name -> heddle.v1.ExecTerminate
-	9,  // 4: heddle.v1.ExecStart.env:type_name -> heddle.v1.ExecStart.EnvEntry
-	10, // 5: heddle.v1.ExecStart.policy:type_name -> heddle.v1.SandboxPolicy
+	19, // 4: heddle.v1.ExecStart.env:type_name -> heddle.v1.ExecStart.EnvEntry
+	20, // 5: heddle.v1.ExecStart.policy:type_name -> heddle.v1.SandboxPolicy
 	6,  // 6: heddle.v1.ExecResponse.started:type_name -> heddle.v1.ExecStarted
 	7,  // 7: heddle.v1.ExecResponse.output:type_name -> heddle.v1.ExecOutput
 	8,  // 8: heddle.v1.ExecResponse.exited:type_name -> heddle.v1.ExecExited
-	11, // 9: heddle.v1.ExecExited.verdict:type_name -> heddle.v1.ProcessVerdict
-	12, // 10: heddle.v1.ExecExited.error:type_name -> heddle.v1.ActionError
-	0,  // 11: heddle.v1.WorkspaceService.Exec:input_type -> heddle.v1.ExecRequest
-	5,  // 12: heddle.v1.WorkspaceService.Exec:output_type -> heddle.v1.ExecResponse
-	12, // [12:13] is the sub-list for method output_type
-	11, // [11:12] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	21, // 9: heddle.v1.ExecExited.verdict:type_name -> heddle.v1.ProcessVerdict
+	22, // 10: heddle.v1.ExecExited.error:type_name -> heddle.v1.ActionError
+	10, // 11: heddle.v1.FileRequest.start:type_name -> heddle.v1.FileOperationStart
+	23, // 12: heddle.v1.FileOperationStart.operation:type_name -> heddle.v1.FileOperation
+	12, // 13: heddle.v1.FileResponse.entries:type_name -> heddle.v1.DirectoryEntries
+	24, // 14: heddle.v1.FileResponse.outcome:type_name -> heddle.v1.FileOutcome
+	25, // 15: heddle.v1.DirectoryEntries.entries:type_name -> heddle.v1.DirectoryEntry
+	14, // 16: heddle.v1.WatchFilesRequest.start:type_name -> heddle.v1.WatchStart
+	26, // 17: heddle.v1.WatchFilesRequest.command:type_name -> heddle.v1.WatchCommand
+	27, // 18: heddle.v1.WatchFilesResponse.event:type_name -> heddle.v1.WatchEvent
+	17, // 19: heddle.v1.SearchFilesRequest.start:type_name -> heddle.v1.SearchOpen
+	28, // 20: heddle.v1.SearchFilesRequest.query:type_name -> heddle.v1.SearchQuery
+	29, // 21: heddle.v1.SearchOpen.search:type_name -> heddle.v1.SearchStart
+	30, // 22: heddle.v1.SearchFilesResponse.results:type_name -> heddle.v1.SearchResults
+	0,  // 23: heddle.v1.WorkspaceService.Exec:input_type -> heddle.v1.ExecRequest
+	9,  // 24: heddle.v1.WorkspaceService.File:input_type -> heddle.v1.FileRequest
+	13, // 25: heddle.v1.WorkspaceService.WatchFiles:input_type -> heddle.v1.WatchFilesRequest
+	16, // 26: heddle.v1.WorkspaceService.SearchFiles:input_type -> heddle.v1.SearchFilesRequest
+	5,  // 27: heddle.v1.WorkspaceService.Exec:output_type -> heddle.v1.ExecResponse
+	11, // 28: heddle.v1.WorkspaceService.File:output_type -> heddle.v1.FileResponse
+	15, // 29: heddle.v1.WorkspaceService.WatchFiles:output_type -> heddle.v1.WatchFilesResponse
+	18, // 30: heddle.v1.WorkspaceService.SearchFiles:output_type -> heddle.v1.SearchFilesResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_workspace_service_proto_init() }
@@ -802,6 +1500,7 @@ func file_heddle_v1_workspace_service_proto_init() {
 	if File_heddle_v1_workspace_service_proto != nil {
 		return
 	}
+	file_heddle_v1_file_proto_init()
 	file_heddle_v1_item_proto_init()
 	file_heddle_v1_policy_proto_init()
 	file_heddle_v1_workspace_service_proto_msgTypes[0].OneofWrappers = []any{
@@ -815,13 +1514,30 @@ func file_heddle_v1_workspace_service_proto_init() {
 		(*ExecResponse_Output)(nil),
 		(*ExecResponse_Exited)(nil),
 	}
+	file_heddle_v1_workspace_service_proto_msgTypes[9].OneofWrappers = []any{
+		(*FileRequest_Start)(nil),
+		(*FileRequest_Content)(nil),
+	}
+	file_heddle_v1_workspace_service_proto_msgTypes[11].OneofWrappers = []any{
+		(*FileResponse_Content)(nil),
+		(*FileResponse_Entries)(nil),
+		(*FileResponse_Outcome)(nil),
+	}
+	file_heddle_v1_workspace_service_proto_msgTypes[13].OneofWrappers = []any{
+		(*WatchFilesRequest_Start)(nil),
+		(*WatchFilesRequest_Command)(nil),
+	}
+	file_heddle_v1_workspace_service_proto_msgTypes[16].OneofWrappers = []any{
+		(*SearchFilesRequest_Start)(nil),
+		(*SearchFilesRequest_Query)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_workspace_service_proto_rawDesc), len(file_heddle_v1_workspace_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,7 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkspaceService_Exec_FullMethodName = "/heddle.v1.WorkspaceService/Exec"
+	WorkspaceService_Exec_FullMethodName        = "/heddle.v1.WorkspaceService/Exec"
+	WorkspaceService_File_FullMethodName        = "/heddle.v1.WorkspaceService/File"
+	WorkspaceService_WatchFiles_FullMethodName  = "/heddle.v1.WorkspaceService/WatchFiles"
+	WorkspaceService_SearchFiles_FullMethodName = "/heddle.v1.WorkspaceService/SearchFiles"
 )
 
 // WorkspaceServiceClient is the client API for WorkspaceService service.
@@ -33,6 +36,16 @@ type WorkspaceServiceClient interface {
 	// `started`, output, then `exited`. The end of the request stream ends the
 	// process.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecRequest, ExecResponse], error)
+	// File does one operation on files. The first message is `start`; for a write
+	// its content follows and ends with the request stream. The answers are the
+	// content or entries asked for, then `outcome`.
+	File(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FileRequest, FileResponse], error)
+	// WatchFiles tells of changes of files. The first message is `start`. The end of
+	// the request stream ends all its watches.
+	WatchFiles(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchFilesRequest, WatchFilesResponse], error)
+	// SearchFiles finds files by name. The first message is `start`. The end of the
+	// request stream lets the last query be answered.
+	SearchFiles(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SearchFilesRequest, SearchFilesResponse], error)
 }
 
 type workspaceServiceClient struct {
@@ -56,6 +69,45 @@ func (c *workspaceServiceClient) Exec(ctx context.Context, opts ...grpc.CallOpti
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WorkspaceService_ExecClient = grpc.BidiStreamingClient[ExecRequest, ExecResponse]
 
+func (c *workspaceServiceClient) File(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FileRequest, FileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WorkspaceService_ServiceDesc.Streams[1], WorkspaceService_File_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FileRequest, FileResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkspaceService_FileClient = grpc.BidiStreamingClient[FileRequest, FileResponse]
+
+func (c *workspaceServiceClient) WatchFiles(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchFilesRequest, WatchFilesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WorkspaceService_ServiceDesc.Streams[2], WorkspaceService_WatchFiles_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchFilesRequest, WatchFilesResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkspaceService_WatchFilesClient = grpc.BidiStreamingClient[WatchFilesRequest, WatchFilesResponse]
+
+func (c *workspaceServiceClient) SearchFiles(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SearchFilesRequest, SearchFilesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WorkspaceService_ServiceDesc.Streams[3], WorkspaceService_SearchFiles_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SearchFilesRequest, SearchFilesResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkspaceService_SearchFilesClient = grpc.BidiStreamingClient[SearchFilesRequest, SearchFilesResponse]
+
 // WorkspaceServiceServer is the server API for WorkspaceService service.
 // All implementations must embed UnimplementedWorkspaceServiceServer
 // for forward compatibility.
@@ -67,6 +119,16 @@ type WorkspaceServiceServer interface {
 	// `started`, output, then `exited`. The end of the request stream ends the
 	// process.
 	Exec(grpc.BidiStreamingServer[ExecRequest, ExecResponse]) error
+	// File does one operation on files. The first message is `start`; for a write
+	// its content follows and ends with the request stream. The answers are the
+	// content or entries asked for, then `outcome`.
+	File(grpc.BidiStreamingServer[FileRequest, FileResponse]) error
+	// WatchFiles tells of changes of files. The first message is `start`. The end of
+	// the request stream ends all its watches.
+	WatchFiles(grpc.BidiStreamingServer[WatchFilesRequest, WatchFilesResponse]) error
+	// SearchFiles finds files by name. The first message is `start`. The end of the
+	// request stream lets the last query be answered.
+	SearchFiles(grpc.BidiStreamingServer[SearchFilesRequest, SearchFilesResponse]) error
 	mustEmbedUnimplementedWorkspaceServiceServer()
 }
 
@@ -79,6 +141,15 @@ type UnimplementedWorkspaceServiceServer struct{}
 
 func (UnimplementedWorkspaceServiceServer) Exec(grpc.BidiStreamingServer[ExecRequest, ExecResponse]) error {
 	return status.Error(codes.Unimplemented, "method Exec not implemented")
+}
+func (UnimplementedWorkspaceServiceServer) File(grpc.BidiStreamingServer[FileRequest, FileResponse]) error {
+	return status.Error(codes.Unimplemented, "method File not implemented")
+}
+func (UnimplementedWorkspaceServiceServer) WatchFiles(grpc.BidiStreamingServer[WatchFilesRequest, WatchFilesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchFiles not implemented")
+}
+func (UnimplementedWorkspaceServiceServer) SearchFiles(grpc.BidiStreamingServer[SearchFilesRequest, SearchFilesResponse]) error {
+	return status.Error(codes.Unimplemented, "method SearchFiles not implemented")
 }
 func (UnimplementedWorkspaceServiceServer) mustEmbedUnimplementedWorkspaceServiceServer() {}
 func (UnimplementedWorkspaceServiceServer) testEmbeddedByValue()                          {}
@@ -108,6 +179,27 @@ func _WorkspaceService_Exec_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WorkspaceService_ExecServer = grpc.BidiStreamingServer[ExecRequest, ExecResponse]
 
+func _WorkspaceService_File_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(WorkspaceServiceServer).File(&grpc.GenericServerStream[FileRequest, FileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkspaceService_FileServer = grpc.BidiStreamingServer[FileRequest, FileResponse]
+
+func _WorkspaceService_WatchFiles_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(WorkspaceServiceServer).WatchFiles(&grpc.GenericServerStream[WatchFilesRequest, WatchFilesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkspaceService_WatchFilesServer = grpc.BidiStreamingServer[WatchFilesRequest, WatchFilesResponse]
+
+func _WorkspaceService_SearchFiles_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(WorkspaceServiceServer).SearchFiles(&grpc.GenericServerStream[SearchFilesRequest, SearchFilesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WorkspaceService_SearchFilesServer = grpc.BidiStreamingServer[SearchFilesRequest, SearchFilesResponse]
+
 // WorkspaceService_ServiceDesc is the grpc.ServiceDesc for WorkspaceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -119,6 +211,24 @@ var WorkspaceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Exec",
 			Handler:       _WorkspaceService_Exec_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "File",
+			Handler:       _WorkspaceService_File_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "WatchFiles",
+			Handler:       _WorkspaceService_WatchFiles_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "SearchFiles",
+			Handler:       _WorkspaceService_SearchFiles_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

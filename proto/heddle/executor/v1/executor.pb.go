@@ -1168,6 +1168,9 @@ type Action struct {
 	//	*Action_CommitPatch
 	//	*Action_Inspect
 	//	*Action_ReadFile
+	//	*Action_FileOperation
+	//	*Action_WatchFiles
+	//	*Action_SearchFiles
 	Kind          isAction_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1327,6 +1330,33 @@ func (x *Action) GetReadFile() *ReadFile {
 	return nil
 }
 
+func (x *Action) GetFileOperation() *v1.FileOperation {
+	if x != nil {
+		if x, ok := x.Kind.(*Action_FileOperation); ok {
+			return x.FileOperation
+		}
+	}
+	return nil
+}
+
+func (x *Action) GetWatchFiles() *WatchFiles {
+	if x != nil {
+		if x, ok := x.Kind.(*Action_WatchFiles); ok {
+			return x.WatchFiles
+		}
+	}
+	return nil
+}
+
+func (x *Action) GetSearchFiles() *SearchFiles {
+	if x != nil {
+		if x, ok := x.Kind.(*Action_SearchFiles); ok {
+			return x.SearchFiles
+		}
+	}
+	return nil
+}
+
 type isAction_Kind interface {
 	isAction_Kind()
 }
@@ -1355,6 +1385,20 @@ type Action_ReadFile struct {
 	ReadFile *ReadFile `protobuf:"bytes,15,opt,name=read_file,json=readFile,proto3,oneof"`
 }
 
+type Action_FileOperation struct {
+	// Content of a write comes as standard input, that of a read goes out as
+	// stream 1; entries of a folder too, as length-delimited DirectoryEntry.
+	FileOperation *v1.FileOperation `protobuf:"bytes,20,opt,name=file_operation,json=fileOperation,proto3,oneof"`
+}
+
+type Action_WatchFiles struct {
+	WatchFiles *WatchFiles `protobuf:"bytes,21,opt,name=watch_files,json=watchFiles,proto3,oneof"`
+}
+
+type Action_SearchFiles struct {
+	SearchFiles *SearchFiles `protobuf:"bytes,22,opt,name=search_files,json=searchFiles,proto3,oneof"`
+}
+
 func (*Action_Prepare) isAction_Kind() {}
 
 func (*Action_StartProcess) isAction_Kind() {}
@@ -1366,6 +1410,12 @@ func (*Action_CommitPatch) isAction_Kind() {}
 func (*Action_Inspect) isAction_Kind() {}
 
 func (*Action_ReadFile) isAction_Kind() {}
+
+func (*Action_FileOperation) isAction_Kind() {}
+
+func (*Action_WatchFiles) isAction_Kind() {}
+
+func (*Action_SearchFiles) isAction_Kind() {}
 
 // Prepare makes the scope's sandbox ready, so that the first command is fast.
 type Prepare struct {
@@ -2099,6 +2149,8 @@ type ActionResult struct {
 	//	*ActionResult_Prepared
 	//	*ActionResult_Inspection
 	//	*ActionResult_FileContent
+	//	*ActionResult_FileOutcome
+	//	*ActionResult_Ended
 	Outcome       isActionResult_Outcome `protobuf_oneof:"outcome"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2225,6 +2277,24 @@ func (x *ActionResult) GetFileContent() *FileContent {
 	return nil
 }
 
+func (x *ActionResult) GetFileOutcome() *v1.FileOutcome {
+	if x != nil {
+		if x, ok := x.Outcome.(*ActionResult_FileOutcome); ok {
+			return x.FileOutcome
+		}
+	}
+	return nil
+}
+
+func (x *ActionResult) GetEnded() *Ended {
+	if x != nil {
+		if x, ok := x.Outcome.(*ActionResult_Ended); ok {
+			return x.Ended
+		}
+	}
+	return nil
+}
+
 type isActionResult_Outcome interface {
 	isActionResult_Outcome()
 }
@@ -2257,6 +2327,15 @@ type ActionResult_FileContent struct {
 	FileContent *FileContent `protobuf:"bytes,10,opt,name=file_content,json=fileContent,proto3,oneof"`
 }
 
+type ActionResult_FileOutcome struct {
+	FileOutcome *v1.FileOutcome `protobuf:"bytes,20,opt,name=file_outcome,json=fileOutcome,proto3,oneof"`
+}
+
+type ActionResult_Ended struct {
+	// A watch or a search ended in order.
+	Ended *Ended `protobuf:"bytes,21,opt,name=ended,proto3,oneof"`
+}
+
 func (*ActionResult_Error) isActionResult_Outcome() {}
 
 func (*ActionResult_Process) isActionResult_Outcome() {}
@@ -2270,6 +2349,10 @@ func (*ActionResult_Prepared) isActionResult_Outcome() {}
 func (*ActionResult_Inspection) isActionResult_Outcome() {}
 
 func (*ActionResult_FileContent) isActionResult_Outcome() {}
+
+func (*ActionResult_FileOutcome) isActionResult_Outcome() {}
+
+func (*ActionResult_Ended) isActionResult_Outcome() {}
 
 type ResultAck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3172,11 +3255,132 @@ func (x *FileContent) GetTruncated() bool {
 	return false
 }
 
+// WatchFiles watches until its input ends. Input are length-delimited
+// WatchCommand messages, output on stream 1 WatchEvent messages.
+type WatchFiles struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchFiles) Reset() {
+	*x = WatchFiles{}
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchFiles) ProtoMessage() {}
+
+func (x *WatchFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchFiles.ProtoReflect.Descriptor instead.
+func (*WatchFiles) Descriptor() ([]byte, []int) {
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{38}
+}
+
+// SearchFiles searches until its input ends and the last query is answered.
+// Input are length-delimited SearchQuery messages, output on stream 1
+// SearchResults messages.
+type SearchFiles struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Search        *v1.SearchStart        `protobuf:"bytes,1,opt,name=search,proto3" json:"search,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchFiles) Reset() {
+	*x = SearchFiles{}
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchFiles) ProtoMessage() {}
+
+func (x *SearchFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchFiles.ProtoReflect.Descriptor instead.
+func (*SearchFiles) Descriptor() ([]byte, []int) {
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *SearchFiles) GetSearch() *v1.SearchStart {
+	if x != nil {
+		return x.Search
+	}
+	return nil
+}
+
+type Ended struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ended) Reset() {
+	*x = Ended{}
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ended) ProtoMessage() {}
+
+func (x *Ended) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ended.ProtoReflect.Descriptor instead.
+func (*Ended) Descriptor() ([]byte, []int) {
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{40}
+}
+
 var File_heddle_executor_v1_executor_proto protoreflect.FileDescriptor
 
 const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\n" +
-	"!heddle/executor/v1/executor.proto\x12\x12heddle.executor.v1\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xa3\x03\n" +
+	"!heddle/executor/v1/executor.proto\x12\x12heddle.executor.v1\x1a\x14heddle/v1/file.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xa3\x03\n" +
 	"\x0eConnectRequest\x12:\n" +
 	"\bregister\x18\x01 \x01(\v2\x1c.heddle.executor.v1.RegisterH\x00R\bregister\x12J\n" +
 	"\x0elease_released\x18\x02 \x01(\v2!.heddle.executor.v1.LeaseReleasedH\x00R\rleaseReleased\x12J\n" +
@@ -3263,7 +3467,7 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"@\n" +
 	"\rLeaseReleased\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xa2\x05\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xee\x06\n" +
 	"\x06Action\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
@@ -3282,7 +3486,11 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"plan_patch\x18\f \x01(\v2\x1d.heddle.executor.v1.PlanPatchH\x00R\tplanPatch\x12D\n" +
 	"\fcommit_patch\x18\r \x01(\v2\x1f.heddle.executor.v1.CommitPatchH\x00R\vcommitPatch\x127\n" +
 	"\ainspect\x18\x0e \x01(\v2\x1b.heddle.executor.v1.InspectH\x00R\ainspect\x12;\n" +
-	"\tread_file\x18\x0f \x01(\v2\x1c.heddle.executor.v1.ReadFileH\x00R\breadFileB\x06\n" +
+	"\tread_file\x18\x0f \x01(\v2\x1c.heddle.executor.v1.ReadFileH\x00R\breadFile\x12A\n" +
+	"\x0efile_operation\x18\x14 \x01(\v2\x18.heddle.v1.FileOperationH\x00R\rfileOperation\x12A\n" +
+	"\vwatch_files\x18\x15 \x01(\v2\x1e.heddle.executor.v1.WatchFilesH\x00R\n" +
+	"watchFiles\x12D\n" +
+	"\fsearch_files\x18\x16 \x01(\v2\x1f.heddle.executor.v1.SearchFilesH\x00R\vsearchFilesB\x06\n" +
 	"\x04kind\"\t\n" +
 	"\aPrepare\"\xae\x02\n" +
 	"\fStartProcess\x12\x12\n" +
@@ -3334,7 +3542,7 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\tOutputAck\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x16\n" +
 	"\x06stream\x18\x02 \x01(\x05R\x06stream\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\xa9\x04\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\x99\x05\n" +
 	"\fActionResult\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
@@ -3349,7 +3557,9 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"inspection\x18\t \x01(\v2\x1e.heddle.executor.v1.InspectionH\x00R\n" +
 	"inspection\x12D\n" +
 	"\ffile_content\x18\n" +
-	" \x01(\v2\x1f.heddle.executor.v1.FileContentH\x00R\vfileContentB\t\n" +
+	" \x01(\v2\x1f.heddle.executor.v1.FileContentH\x00R\vfileContent\x12;\n" +
+	"\ffile_outcome\x18\x14 \x01(\v2\x16.heddle.v1.FileOutcomeH\x00R\vfileOutcome\x121\n" +
+	"\x05ended\x18\x15 \x01(\v2\x19.heddle.executor.v1.EndedH\x00R\x05endedB\t\n" +
 	"\aoutcome\"(\n" +
 	"\tResultAck\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\"\n" +
@@ -3423,7 +3633,12 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\tmax_bytes\x18\x02 \x01(\x03R\bmaxBytes\"?\n" +
 	"\vFileContent\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1c\n" +
-	"\ttruncated\x18\x02 \x01(\bR\ttruncated*Q\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\"\f\n" +
+	"\n" +
+	"WatchFiles\"=\n" +
+	"\vSearchFiles\x12.\n" +
+	"\x06search\x18\x01 \x01(\v2\x16.heddle.v1.SearchStartR\x06search\"\a\n" +
+	"\x05Ended*Q\n" +
 	"\tStdinMode\x12\x1a\n" +
 	"\x16STDIN_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTDIN_MODE_NONE\x10\x01\x12\x13\n" +
@@ -3444,7 +3659,7 @@ func file_heddle_executor_v1_executor_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_executor_v1_executor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_heddle_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_heddle_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_heddle_executor_v1_executor_proto_goTypes = []any{
 	(StdinMode)(0),            // 0: heddle.executor.v1.StdinMode
 	(*ConnectRequest)(nil),    // 1: heddle.executor.v1.ConnectRequest
@@ -3485,15 +3700,21 @@ var file_heddle_executor_v1_executor_proto_goTypes = []any{
 	(*InstructionFile)(nil),   // 36: heddle.executor.v1.InstructionFile
 	(*ReadFile)(nil),          // 37: heddle.executor.v1.ReadFile
 	(*FileContent)(nil),       // 38: heddle.executor.v1.FileContent
-	nil,                       // 39: heddle.executor.v1.Register.LabelsEntry
-	nil,                       // 40: heddle.executor.v1.PatchPlan.BaseHashesEntry
-	nil,                       // 41: heddle.executor.v1.CommitPatch.BaseHashesEntry
-	(*v1.SandboxReport)(nil),  // 42: heddle.v1.SandboxReport
-	(*v1.SandboxPolicy)(nil),  // 43: heddle.v1.SandboxPolicy
-	(*v1.ActionError)(nil),    // 44: heddle.v1.ActionError
-	(*v1.ProcessVerdict)(nil), // 45: heddle.v1.ProcessVerdict
-	(*v1.FileUpdate)(nil),     // 46: heddle.v1.FileUpdate
-	(*v1.GitInfo)(nil),        // 47: heddle.v1.GitInfo
+	(*WatchFiles)(nil),        // 39: heddle.executor.v1.WatchFiles
+	(*SearchFiles)(nil),       // 40: heddle.executor.v1.SearchFiles
+	(*Ended)(nil),             // 41: heddle.executor.v1.Ended
+	nil,                       // 42: heddle.executor.v1.Register.LabelsEntry
+	nil,                       // 43: heddle.executor.v1.PatchPlan.BaseHashesEntry
+	nil,                       // 44: heddle.executor.v1.CommitPatch.BaseHashesEntry
+	(*v1.SandboxReport)(nil),  // 45: heddle.v1.SandboxReport
+	(*v1.SandboxPolicy)(nil),  // 46: heddle.v1.SandboxPolicy
+	(*v1.FileOperation)(nil),  // 47: heddle.v1.FileOperation
+	(*v1.ActionError)(nil),    // 48: heddle.v1.ActionError
+	(*v1.FileOutcome)(nil),    // 49: heddle.v1.FileOutcome
+	(*v1.ProcessVerdict)(nil), // 50: heddle.v1.ProcessVerdict
+	(*v1.FileUpdate)(nil),     // 51: heddle.v1.FileUpdate
+	(*v1.GitInfo)(nil),        // 52: heddle.v1.GitInfo
+	(*v1.SearchStart)(nil),    // 53: heddle.v1.SearchStart
 }
 var file_heddle_executor_v1_executor_proto_depIdxs = []int32{
 	3,  // 0: heddle.executor.v1.ConnectRequest.register:type_name -> heddle.executor.v1.Register
@@ -3512,49 +3733,55 @@ var file_heddle_executor_v1_executor_proto_depIdxs = []int32{
 	23, // 13: heddle.executor.v1.ConnectResponse.output_ack:type_name -> heddle.executor.v1.OutputAck
 	25, // 14: heddle.executor.v1.ConnectResponse.result_ack:type_name -> heddle.executor.v1.ResultAck
 	26, // 15: heddle.executor.v1.ConnectResponse.draining:type_name -> heddle.executor.v1.Draining
-	39, // 16: heddle.executor.v1.Register.labels:type_name -> heddle.executor.v1.Register.LabelsEntry
-	42, // 17: heddle.executor.v1.Register.sandbox_report:type_name -> heddle.v1.SandboxReport
+	42, // 16: heddle.executor.v1.Register.labels:type_name -> heddle.executor.v1.Register.LabelsEntry
+	45, // 17: heddle.executor.v1.Register.sandbox_report:type_name -> heddle.v1.SandboxReport
 	6,  // 18: heddle.executor.v1.Register.leases:type_name -> heddle.executor.v1.Lease
 	4,  // 19: heddle.executor.v1.Register.running:type_name -> heddle.executor.v1.RunningAction
 	6,  // 20: heddle.executor.v1.Assignments.leases:type_name -> heddle.executor.v1.Lease
 	6,  // 21: heddle.executor.v1.LeaseGrant.lease:type_name -> heddle.executor.v1.Lease
 	6,  // 22: heddle.executor.v1.LeaseRenewal.leases:type_name -> heddle.executor.v1.Lease
-	43, // 23: heddle.executor.v1.Action.policy:type_name -> heddle.v1.SandboxPolicy
+	46, // 23: heddle.executor.v1.Action.policy:type_name -> heddle.v1.SandboxPolicy
 	14, // 24: heddle.executor.v1.Action.prepare:type_name -> heddle.executor.v1.Prepare
 	15, // 25: heddle.executor.v1.Action.start_process:type_name -> heddle.executor.v1.StartProcess
 	29, // 26: heddle.executor.v1.Action.plan_patch:type_name -> heddle.executor.v1.PlanPatch
 	32, // 27: heddle.executor.v1.Action.commit_patch:type_name -> heddle.executor.v1.CommitPatch
 	34, // 28: heddle.executor.v1.Action.inspect:type_name -> heddle.executor.v1.Inspect
 	37, // 29: heddle.executor.v1.Action.read_file:type_name -> heddle.executor.v1.ReadFile
-	0,  // 30: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
-	17, // 31: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
-	18, // 32: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
-	19, // 33: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
-	20, // 34: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
-	44, // 35: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
-	27, // 36: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
-	30, // 37: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
-	33, // 38: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
-	28, // 39: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
-	35, // 40: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
-	38, // 41: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
-	45, // 42: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
-	42, // 43: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
-	46, // 44: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
-	40, // 45: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
-	31, // 46: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
-	41, // 47: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
-	46, // 48: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
-	31, // 49: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
-	47, // 50: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
-	36, // 51: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
-	1,  // 52: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
-	2,  // 53: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
-	53, // [53:54] is the sub-list for method output_type
-	52, // [52:53] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	47, // 30: heddle.executor.v1.Action.file_operation:type_name -> heddle.v1.FileOperation
+	39, // 31: heddle.executor.v1.Action.watch_files:type_name -> heddle.executor.v1.WatchFiles
+	40, // 32: heddle.executor.v1.Action.search_files:type_name -> heddle.executor.v1.SearchFiles
+	0,  // 33: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
+	17, // 34: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
+	18, // 35: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
+	19, // 36: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
+	20, // 37: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
+	48, // 38: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
+	27, // 39: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
+	30, // 40: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
+	33, // 41: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
+	28, // 42: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
+	35, // 43: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
+	38, // 44: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
+	49, // 45: heddle.executor.v1.ActionResult.file_outcome:type_name -> heddle.v1.FileOutcome
+	41, // 46: heddle.executor.v1.ActionResult.ended:type_name -> heddle.executor.v1.Ended
+	50, // 47: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
+	45, // 48: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
+	51, // 49: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
+	43, // 50: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
+	31, // 51: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
+	44, // 52: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
+	51, // 53: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
+	31, // 54: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
+	52, // 55: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
+	36, // 56: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
+	53, // 57: heddle.executor.v1.SearchFiles.search:type_name -> heddle.v1.SearchStart
+	1,  // 58: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
+	2,  // 59: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
+	59, // [59:60] is the sub-list for method output_type
+	58, // [58:59] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_heddle_executor_v1_executor_proto_init() }
@@ -3589,6 +3816,9 @@ func file_heddle_executor_v1_executor_proto_init() {
 		(*Action_CommitPatch)(nil),
 		(*Action_Inspect)(nil),
 		(*Action_ReadFile)(nil),
+		(*Action_FileOperation)(nil),
+		(*Action_WatchFiles)(nil),
+		(*Action_SearchFiles)(nil),
 	}
 	file_heddle_executor_v1_executor_proto_msgTypes[15].OneofWrappers = []any{
 		(*ActionControl_Stdin)(nil),
@@ -3604,6 +3834,8 @@ func file_heddle_executor_v1_executor_proto_init() {
 		(*ActionResult_Prepared)(nil),
 		(*ActionResult_Inspection)(nil),
 		(*ActionResult_FileContent)(nil),
+		(*ActionResult_FileOutcome)(nil),
+		(*ActionResult_Ended)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3611,7 +3843,7 @@ func file_heddle_executor_v1_executor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_executor_v1_executor_proto_rawDesc), len(file_heddle_executor_v1_executor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
