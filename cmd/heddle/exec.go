@@ -33,6 +33,9 @@ Exit codes:
     3  the sandbox asked for cannot be enforced on this machine
   130  interrupted`
 
+// notTrusted is the reference's text, which callers look for.
+const notTrusted = "Not inside a trusted directory and --skip-git-repo-check was not specified."
+
 // execFlags are the flags of exec and its subcommands.
 type execFlags struct {
 	session      sessionFlags
@@ -52,7 +55,6 @@ type execFlags struct {
 	fullAuto     bool
 	bypass       bool
 	inProcess    bool
-	ignored      string
 }
 
 func newExecCommand() *cobra.Command {
@@ -235,7 +237,7 @@ func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Op
 		return none, err
 	}
 	if !f.skipGit && !f.bypass && !execmode.InRepository(cwd) && effective.TrustLevel(cwd) != "trusted" {
-		return none, &exitError{code: exitFailed, err: errors.New("Not inside a trusted directory and --skip-git-repo-check was not specified.")}
+		return none, &exitError{code: exitFailed, err: errors.New(notTrusted)}
 	}
 	attach, err := f.session.attach(cwd, env, overrides)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ import (
 func TestI10OwnListenersRefuseSandboxes(t *testing.T) {
 	address := freePort(t)
 	_, port, _ := net.SplitHostPort(address)
-	tcp := "exec 3<>/dev/tcp/127.0.0.1/" + port + ` && printf 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\000\000\000\004\000\000\000\000\000' >&3 && timeout 5 head -c 9 <&3 2>/dev/null | wc -c`
+	tcp := "exec 3<>/dev/tcp/127.0.0.1/" + port + ` && (printf 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\000\000\000\004\000\000\000\000\000' >&3) 2>/dev/null; timeout 5 head -c 9 <&3 2>/dev/null | wc -c`
 	w := newWorld(t, newModel(t, map[string][]step{"TCP": {run(tcp), {say: "tried"}}, "HI": {{say: "hi"}}}))
 	w.role("controlplane", "--local", "--idle-exit", "30s", "--listen", address)
 	w.awaitSocket()
@@ -177,7 +176,7 @@ func TestPlainListenerForOthersIsRefused(t *testing.T) {
 	w := newWorld(t, newModel(t, nil))
 	cmd := w.command(t.Context(), "controlplane", "--listen", "0.0.0.0:0")
 	out, err := cmd.CombinedOutput()
-	if _, ok := err.(*exec.ExitError); !ok || cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "--tls-cert") {
+	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "--tls-cert") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

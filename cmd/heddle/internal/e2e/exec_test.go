@@ -103,7 +103,6 @@ func TestExecStreams(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.AfterFunc(100*time.Millisecond, func() {}) // the program is failing meanwhile
 		_, writeErr := io.WriteString(in, strings.Repeat("p", 256<<10))
 		_ = in.Close()
 		_ = cmd.Wait()
@@ -157,7 +156,7 @@ func TestExecResume(t *testing.T) {
 
 func TestExecRefusals(t *testing.T) {
 	w := newWorld(t, newModel(t, plainScripts))
-	outside, err := os.MkdirTemp("/var/tmp", "heddle-e2e-nogit-")
+	outside, err := os.MkdirTemp("/var/tmp", "heddle-e2e-nogit-") //nolint:usetesting // no parent of it may be a repository
 	if err != nil {
 		t.Fatal(err)
 	}

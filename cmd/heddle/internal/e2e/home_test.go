@@ -29,8 +29,7 @@ type world struct {
 // world may be left: no process, mount, cgroup or file in the workspace.
 func newWorld(t *testing.T, m *model) *world {
 	t.Helper()
-	// Not under /tmp: commands have a /tmp of their own.
-	root, err := os.MkdirTemp("/var/tmp", "heddle-e2e-")
+	root, err := os.MkdirTemp("/var/tmp", "heddle-e2e-") //nolint:usetesting // not under /tmp: commands have a /tmp of their own
 	if err != nil {
 		t.Fatal(err)
 	}
