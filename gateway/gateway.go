@@ -44,6 +44,9 @@ type Config struct {
 	Overrides        map[string]any
 	Profile          string
 	IgnoreUserConfig bool
+	// Source is the kind of client that threads are recorded under; empty means
+	// vscode, as the protocol has it.
+	Source string
 	// OnDisconnect says what becomes of turns when this gateway is gone.
 	OnDisconnect heddlev1.OnDisconnect
 	// Remote is true when the control plane is on another machine.
@@ -90,7 +93,7 @@ func New(cfg Config) (*Gateway, error) {
 	return &Gateway{
 		cfg: cfg, session: session,
 		server: appserver.New(appserver.Config{
-			Session: session, Home: cfg.Home, Version: wireVersion(cfg.Version), OnDisconnect: cfg.OnDisconnect, Logger: cfg.Logger, Terminal: cfg.Env["TERM_PROGRAM"],
+			Session: session, Home: cfg.Home, Version: wireVersion(cfg.Version), Source: cfg.Source, OnDisconnect: cfg.OnDisconnect, Logger: cfg.Logger, Terminal: cfg.Env["TERM_PROGRAM"],
 		}),
 	}, nil
 }

@@ -113,6 +113,7 @@ type appServerFlags struct {
 	front     frontFlags
 	home      string
 	inProcess bool
+	source    string
 	// Flags of the reference that have nothing to switch here.
 	ignored []string
 }
@@ -140,6 +141,7 @@ It starts the control plane of the home when none runs, and shares it.`,
 	fs.BoolVar(&f.session.ignoreUserConfig, "ignore-user-config", false, "do not read the home's config.toml")
 	fs.StringVar(&f.home, "home", "", "home `folder` (default $HEDDLE_HOME, else ~/.heddle)")
 	fs.BoolVar(&f.inProcess, "in-process", false, "run the control plane inside this process (the home must not be in use)")
+	fs.StringVar(&f.source, "session-source", "vscode", "`kind` of client that threads are recorded under: cli, vscode, exec or appServer")
 	fs.StringArrayVar(&f.ignored, "analytics-default-enabled", nil, "accepted, there is no analytics")
 	fs.Lookup("analytics-default-enabled").NoOptDefVal = "true"
 	_ = fs.MarkHidden("analytics-default-enabled")
@@ -184,7 +186,7 @@ func runAppServer(cmd *cobra.Command, f *appServerFlags) error {
 	}
 	g, err := gateway.New(gateway.Config{
 		Dial: place.dial, Home: place.dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
-		Profile: f.session.profile, IgnoreUserConfig: f.session.ignoreUserConfig,
+		Profile: f.session.profile, IgnoreUserConfig: f.session.ignoreUserConfig, Source: f.source,
 		OnDisconnect: front.onDisconnect, Logger: front.logger, Token: front.token, WrapListener: guardWith(front.logger),
 	})
 	if err != nil {
