@@ -109,7 +109,7 @@ func testLargeItems(h *Harness) {
 		h.Add("a", Completed(turn, heddlev1.TurnStatus_TURN_STATUS_COMPLETED))
 		want = append(want, id)
 	}
-	huge := strings.Repeat("y", 20<<20)
+	huge := strings.Repeat("y", 6<<20)
 	h.Add("a", Accepted("t6", "q"))
 	h.Add("a", Started("t6"), ItemStarted("t6", AgentItem("m6", "")), ItemCompleted("t6", AgentItem("m6", huge)))
 	want = append(want, "m6")
