@@ -55,6 +55,10 @@ func (s *server) file(m *guestproto.Msg) {
 		err = remove(p, f)
 	case guestproto.OpRename:
 		err = rename(p, f)
+	case guestproto.OpMkdir:
+		err = mkdir(p, f)
+	case guestproto.OpCopy:
+		err = copyPath(p, f)
 	default:
 		err = syscall.ENOSYS
 	}
@@ -142,6 +146,9 @@ func readDir(p place, f guestproto.File) ([]byte, error) {
 	for _, d := range list {
 		e.Str(d.Name())
 		e.Uint(uint64(d.Type()))
+	}
+	if len(e.B) > guestproto.MaxBody-4096 {
+		return nil, syscall.EOVERFLOW
 	}
 	return e.B, nil
 }

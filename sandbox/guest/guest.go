@@ -41,7 +41,9 @@ type server struct {
 	mu    sync.Mutex // held while a process is made, so that its end is not seen before its record
 	procs map[uint64]*process
 	pids  map[int]*process
-	more  chan struct{} // wakes the reaper
+	// direct tells that one command runs without a shim although there are no cgroups.
+	direct bool
+	more   chan struct{} // wakes the reaper
 }
 
 // Main runs the guest and never returns.

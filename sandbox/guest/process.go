@@ -23,6 +23,8 @@ type process struct {
 	pid     int // of the main process, also its session and process group
 	shimPID int // 0 without a shim
 	alive   bool
+	direct  bool // without cgroups, but also without a shim, see server.direct
+	killed  bool
 	reaped  chan struct{} // closed when the shim was waited for
 }
 
@@ -103,7 +105,8 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 	argv := req.Argv
 	var report *os.File
 	exe := path
-	if s.setup.Shim {
+	p := &process{id: id, alive: true, reaped: make(chan struct{}), direct: s.claimDirect()}
+	if s.setup.Shim && !p.direct {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return 126, err.Error()
@@ -121,15 +124,18 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 		}
 	}
 	s.mu.Lock()
-	pid, err := s.forkExec(exe, argv, attr)
+	pid, err := s.forkExec(exe, argv, attr, report != nil)
 	if err != nil {
+		if p.direct {
+			s.direct = false
+		}
 		s.mu.Unlock()
 		if report != nil {
 			report.Close()
 		}
 		return execFailure(req.Argv[0], err)
 	}
-	p := &process{id: id, pid: pid, alive: true, reaped: make(chan struct{})}
+	p.pid = pid
 	if report != nil {
 		p.shimPID = pid
 	}
@@ -148,6 +154,19 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 	return 0, ""
 }
 
+// claimDirect reserves the one place for a command that needs no shim although there are no cgroups: everything in
+// the namespace that is not below a shim is then its own. At full access a shim is always used, because it
+// outlives a killed guest.
+func (s *server) claimDirect() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.setup.Shim || !s.setup.Contained || s.direct {
+		return false
+	}
+	s.direct = true
+	return true
+}
+
 func (s *server) shimFlags(tty bool) string {
 	f := "-"
 	if tty {
@@ -161,8 +180,8 @@ func (s *server) shimFlags(tty bool) string {
 
 // forkExec starts a process, in a signal domain of its own when asked for. The domain is put on a thread that
 // is thrown away afterwards, because it cannot be taken off again. A shim puts it on the command itself.
-func (s *server) forkExec(exe string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
-	if !s.setup.Scope || s.setup.Shim {
+func (s *server) forkExec(exe string, argv []string, attr *syscall.ProcAttr, shim bool) (pid int, err error) {
+	if !s.setup.Scope || shim {
 		return syscall.ForkExec(exe, argv, attr)
 	}
 	done := make(chan struct{})
@@ -224,7 +243,9 @@ func (s *server) kill(id uint64) {
 	case p.shimPID != 0:
 		_ = syscall.Kill(p.shimPID, unix.SIGUSR1)
 	default:
+		p.killed = true // its end kills what is outside of its group
 		_ = syscall.Kill(-p.pid, unix.SIGKILL)
+		_ = syscall.Kill(p.pid, unix.SIGKILL)
 	}
 }
 

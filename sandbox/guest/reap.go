@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -46,7 +47,49 @@ func (s *server) ended(pid int, ws syscall.WaitStatus, ru syscall.Rusage) {
 		close(p.reaped)
 		return
 	}
-	s.sendExit(p.id, guestproto.Exit{Status: uint32(ws), UserUS: ru.Utime.Nano() / 1000, SystemUS: ru.Stime.Nano() / 1000})
+	x := guestproto.Exit{Status: uint32(ws), UserUS: ru.Utime.Nano() / 1000, SystemUS: ru.Stime.Nano() / 1000}
+	if p.direct {
+		go s.endDirect(p, x) // not here: it needs this loop
+		return
+	}
+	s.sendExit(p.id, x)
+}
+
+// endDirect ends what the one command without a shim left behind.
+func (s *server) endDirect(p *process, x guestproto.Exit) {
+	limit := time.Now().Add(time.Duration(s.setup.GraceMS) * time.Millisecond)
+	for s.hasOrphans() {
+		s.mu.Lock()
+		killed := p.killed
+		s.mu.Unlock()
+		if killed || time.Now().After(limit) {
+			x.Leftovers = true
+			s.killOrphans()
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	s.mu.Lock()
+	s.direct = false
+	s.mu.Unlock()
+	s.sendExit(p.id, x)
+}
+
+// hasOrphans reports whether there is a child that is no command and no subreaper.
+func (s *server) hasOrphans() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	if errors.Is(err, unix.ECHILD) {
+		return false // the usual case, for the price of one call
+	}
+	return len(s.orphans()) > 0
+}
+
+func (s *server) orphans() []int {
+	all := children()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(all, func(pid int) bool { return s.pids[pid] != nil })
 }
 
 // followShim waits for the subreaper's first report, answers the start, and follows it to the end.
@@ -106,18 +149,12 @@ func readReport(f *os.File) (report, error) {
 // is such an orphan. It repeats until none is left, because their children come next.
 func (s *server) killOrphans() {
 	for range 1000 {
-		n := 0
-		for _, pid := range children() {
-			s.mu.Lock()
-			known := s.pids[pid] != nil
-			s.mu.Unlock()
-			if !known {
-				n++
-				_ = syscall.Kill(pid, unix.SIGKILL)
-			}
-		}
-		if n == 0 {
+		list := s.orphans()
+		if len(list) == 0 {
 			return
+		}
+		for _, pid := range list {
+			_ = syscall.Kill(pid, unix.SIGKILL)
 		}
 		time.Sleep(time.Millisecond)
 	}

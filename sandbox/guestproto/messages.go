@@ -142,6 +142,8 @@ const (
 	OpRemove
 	OpRename
 	OpVerify // like OpStat for many paths (Data: encoded strings), with the read-only flag of the mount
+	OpMkdir
+	OpCopy // FlagRecursive for a tree
 )
 
 // Flags of File.
