@@ -139,7 +139,7 @@ func TestOutputAndArgumentExtremes(t *testing.T) {
 		res := r.do(a).GetProcess()
 		out, dropped := r.s.Output(a.GetActionId(), 1)
 		if len(out) != 5_000_000 || dropped != 45_000_000 || res.GetStdoutBytes() != 5_000_000 || res.GetDroppedBytes() != 45_000_000 {
-			t.Errorf("%d bytes, %d dropped, result %v", len(out), dropped, res)
+			t.Errorf("%d bytes, %d dropped, result %v", len(out), dropped, r.result(a.GetActionId()))
 		}
 	})
 	t.Run("F2 invalid bytes", func(t *testing.T) {
@@ -206,6 +206,8 @@ func TestOutputWhileDisconnected(t *testing.T) {
 	r.plane.HoldAcks.Store(false)
 	r.session()
 	r.send(executortest.Assign(executortest.Lease("l1", "thread/1", 7, 30*time.Second, 15*time.Second)))
+	// What came before acknowledgements were on again.
+	r.send(executortest.OutputAck(a.GetActionId(), 1, int64(len(r.output(a.GetActionId())))))
 	r.result(a.GetActionId())
 	if out := r.output(a.GetActionId()); out != r.read(filepath.Join(r.ws, "copy")) {
 		t.Errorf("%d bytes", len(out))

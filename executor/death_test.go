@@ -68,11 +68,14 @@ func TestKilledExecutor(t *testing.T) {
 	done := r.shell("echo done; exit 3")
 	r.plane.HoldAcks.Store(true)
 	r.do(done)
-	a := r.shell("echo $$ >>pids; sleep 600 & exec sleep 600")
+	a := r.shell("echo $$ >>pids; echo ready; sleep 600 & exec sleep 600")
 	a.Policy.Level = heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS
 	r.send(executortest.Do(a))
 	pid, err := r.s.Started(r.ctx, a.GetActionId())
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.s.OutputBytes(r.ctx, a.GetActionId(), 1, len("ready\n")); err != nil {
 		t.Fatal(err)
 	}
 	id := r.s.Register.GetExecutorId()

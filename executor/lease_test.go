@@ -299,6 +299,68 @@ func TestHigherEpochSupersedes(t *testing.T) {
 	})
 }
 
+// The end of a lease is confirmed when all of it has ended, however often it is
+// asked for, and a session in between still names the lease.
+func TestEndIsConfirmedWhenAllHasEnded(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		w.start(command("a", 7))
+		hold := make(chan struct{})
+		w.boxes.HoldRelease = hold
+		w.send(executortest.Revoke(lease, 7, "one"))
+		w.result("a")
+		w.send(executortest.Revoke(lease, 7, "two"))
+		time.Sleep(time.Second)
+		if w.s.IsReleased(lease) {
+			t.Error("confirmed while its sandbox was still there")
+		}
+		w.s.Kick()
+		w.session()
+		if reg := w.s.Register; len(reg.GetLeases()) != 1 {
+			t.Errorf("announced while it was ending: %v", reg)
+		}
+		w.send(executortest.Assign())
+		w.send(executortest.Revoke(lease, 7, "three"))
+		time.Sleep(time.Second)
+		if w.s.IsReleased(lease) {
+			t.Error("confirmed on the second session while its sandbox was still there")
+		}
+		close(hold)
+		if _, err := w.s.Released(w.ctx, lease); err != nil {
+			t.Error(err)
+		}
+		w.send(executortest.Revoke("never-held", 3, ""))
+		if _, err := w.s.Released(w.ctx, "never-held"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A lease that is assigned again while it ends is a new one: neither its
+// sandboxes nor its right are touched by the end of the old.
+func TestLeaseAssignedAgainWhileItEnds(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		old := w.start(command("a", 7))
+		hold := make(chan struct{})
+		w.boxes.HoldRelease = hold
+		w.send(executortest.Assign())
+		w.result("a")
+		w.send(executortest.Assign(executortest.Lease(lease, scope, 7, fence, renew)))
+		p := w.start(command("b", 7))
+		if p.Box == old.Box {
+			t.Error("the sandbox of the old lease is used")
+		}
+		close(hold)
+		time.Sleep(time.Second)
+		if w.s.IsReleased(lease) {
+			t.Error("the end of a lease that is held was confirmed")
+		}
+		p.End(sandbox.Result{ExitCode: 4})
+		if c := w.result("b").GetProcess().GetExitCode(); c != 4 {
+			t.Errorf("result: %v", w.result("b"))
+		}
+	})
+}
+
 func TestAssignmentsEndWhatIsNotListed(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		p := w.start(command("a", 7))

@@ -24,6 +24,8 @@ type Boxes struct {
 	AcquireErr error
 	// Hold, when set, makes Acquire wait until it is closed.
 	Hold chan struct{}
+	// HoldRelease, when set, makes Release wait until it is closed.
+	HoldRelease chan struct{}
 
 	mu     sync.Mutex
 	boxes  map[string]map[string]*Box
@@ -62,7 +64,14 @@ func (b *Boxes) Acquire(ctx context.Context, scope string, p sandbox.Policy) (ru
 }
 
 // Release implements runner.Boxes.
-func (b *Boxes) Release(_ context.Context, scope string) error {
+func (b *Boxes) Release(ctx context.Context, scope string) error {
+	if b.HoldRelease != nil {
+		select {
+		case <-b.HoldRelease:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	b.mu.Lock()
 	list := b.boxes[scope]
 	delete(b.boxes, scope)

@@ -256,6 +256,14 @@ func (s *Session) Released(ctx context.Context, lease string) (epoch uint64, err
 	return epoch, err
 }
 
+// IsReleased tells whether a lease's end was confirmed.
+func (s *Session) IsReleased(lease string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.released[lease]
+	return ok
+}
+
 // Round waits for the acknowledgement of a round or a later one.
 func (s *Session) Round(ctx context.Context, round uint64) error {
 	return s.wait(ctx, "acknowledgement of a renewal", func() bool { return s.round >= round })

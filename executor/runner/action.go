@@ -83,7 +83,7 @@ func (r *Runner) submit(link Link, m *executorv1.Action) {
 		r.answer(link, failed(m, endedf(codeRefused, "lease %s under epoch %d: %s", m.GetLeaseId(), m.GetEpoch(), held)))
 		return
 	}
-	if a := r.actions[m.GetActionId()]; a != nil && a.lease == l {
+	if a := r.actions[m.GetActionId()]; a != nil && a.leaseID == l.id && a.epoch == l.epoch {
 		a.mu.Lock()
 		a.again = true
 		a.mu.Unlock()

@@ -50,7 +50,7 @@ func (r *Runner) settle(ctx context.Context) error {
 	var quiet time.Time
 	for {
 		r.mu.Lock()
-		running, left := r.running, 0
+		running, left := r.running+len(r.ending), 0
 		if r.link != nil {
 			left = len(r.actions)
 		}

@@ -37,6 +37,7 @@ type ackState struct {
 type lease struct {
 	id, scope, principal string
 	epoch                uint64
+	key                  string // of its sandboxes
 	fence, renewBy       time.Duration
 	deadline             time.Time
 	timer                *time.Timer
@@ -49,10 +50,6 @@ type lease struct {
 
 	active sync.WaitGroup // actions without a result
 }
-
-// key names the sandboxes of this lease. The epoch is part of it, so that what
-// an ended lease leaves is never shared with its successor.
-func (l *lease) key() string { return fmt.Sprintf("%s@%d", l.scope, l.epoch) }
 
 func (l *lease) proto() *executorv1.Lease {
 	return &executorv1.Lease{
@@ -109,6 +106,10 @@ func (r *Runner) grant(x *executorv1.Lease) error {
 		return fmt.Errorf("lease grant: %d leases are held already", len(r.leases))
 	}
 	l := &lease{id: x.GetLeaseId(), scope: x.GetScope(), principal: x.GetPrincipal(), epoch: x.GetEpoch(), boxes: map[string]Box{}}
+	// What an ended lease leaves is never shared with its successor, which may
+	// even have the same id and epoch.
+	r.granted++
+	l.key = fmt.Sprintf("%s@%d.%d", l.scope, l.epoch, r.granted)
 	r.leases[l.id] = l
 	l.timer = time.AfterFunc(time.Hour, func() { r.fence(l) })
 	r.extendLocked(l, x, now)
@@ -236,7 +237,7 @@ func (r *Runner) box(ctx context.Context, l *lease, p sandbox.Policy) (Box, erro
 	if b != nil {
 		return b, nil
 	}
-	b, err := r.cfg.Boxes.Acquire(ctx, l.key(), p)
+	b, err := r.cfg.Boxes.Acquire(ctx, l.key, p)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +283,6 @@ func (r *Runner) revoke(m *executorv1.LeaseRevoke) {
 	defer r.mu.Unlock()
 	l := r.leases[m.GetLeaseId()]
 	if l == nil || l.epoch != m.GetEpoch() {
-		// Nothing runs under it: that is what the other side wants to know.
 		r.confirm(m.GetLeaseId(), m.GetEpoch())
 		return
 	}
@@ -293,12 +293,20 @@ func (r *Runner) revoke(m *executorv1.LeaseRevoke) {
 	r.endLocked(l, endedf(codeCancelled, "%s", reason))
 }
 
-// confirm sends LeaseReleased on the present session, if there is one: a later
-// session is told by the lease's absence.
+// confirm tells the control plane, on the present session, that nothing runs
+// under a lease, if that is so. A later session is told by the lease's absence.
 func (r *Runner) confirm(id string, epoch uint64) {
 	link := r.link
 	if link == nil || r.closed {
 		return
+	}
+	if l := r.leases[id]; l != nil && l.epoch == epoch {
+		return // granted again
+	}
+	for l := range r.ending {
+		if l.id == id && l.epoch == epoch {
+			return // told when it has ended
+		}
 	}
 	r.spawn(func() {
 		_ = link.Send(&executorv1.ConnectRequest{Message: &executorv1.ConnectRequest_LeaseReleased{
@@ -313,6 +321,7 @@ func (r *Runner) endLocked(l *lease, cause *endedError) {
 		return
 	}
 	delete(r.leases, l.id)
+	r.ending[l] = true
 	l.timer.Stop()
 	l.mu.Lock()
 	l.ended = true
@@ -331,6 +340,7 @@ func (r *Runner) endLocked(l *lease, cause *endedError) {
 		r.waitDelivered(mine)
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		delete(r.ending, l)
 		r.confirm(l.id, l.epoch)
 	})
 }
@@ -338,7 +348,7 @@ func (r *Runner) endLocked(l *lease, cause *endedError) {
 func (r *Runner) release(l *lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 	defer cancel()
-	if err := r.cfg.Boxes.Release(ctx, l.key()); err != nil {
+	if err := r.cfg.Boxes.Release(ctx, l.key); err != nil {
 		r.log.Error("ending the sandboxes of a lease failed", "lease_id", l.id, "cause", err)
 	}
 }

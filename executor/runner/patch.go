@@ -155,7 +155,7 @@ func grantedDirs(ctx context.Context, t *target, paths, approved []string) ([]st
 // oneOff makes a sandbox for the approved paths. No command ever runs in it;
 // only the files of this plan are written through it.
 func (r *Runner) oneOff(ctx context.Context, a *action, base sandbox.Policy, dirs, paths []string, t *target) (done func(), err error) {
-	scope := a.lease.key() + "/patch/" + a.id
+	scope := a.lease.key + "/patch/" + a.id
 	p := sandbox.Policy{
 		Level: sandbox.WorkspaceWrite, Workspace: dirs[0], WritableRoots: dirs[1:],
 		Protected: []string{}, Net: sandbox.NetOff, Tmp: base.Tmp,

@@ -68,6 +68,8 @@ type Runner struct {
 	mu      sync.Mutex
 	link    Link
 	leases  map[string]*lease  // by lease id
+	ending  map[*lease]bool    // taken away, their processes may still be there
+	granted uint64             // leases so far
 	actions map[string]*action // by action id, until their result is acknowledged
 	running int                // actions without a result
 	acks    ackState
@@ -91,6 +93,7 @@ func New(cfg Config) (*Runner, error) {
 	return &Runner{
 		cfg: cfg, log: cfg.Logger,
 		leases:  map[string]*lease{},
+		ending:  map[*lease]bool{},
 		actions: map[string]*action{},
 		stop:    make(chan struct{}),
 	}, nil
@@ -117,6 +120,12 @@ func (r *Runner) Announce(reg *executorv1.Register) {
 	r.acks = ackState{registered: time.Now(), sent: map[uint64]time.Time{}}
 	for _, l := range r.leases {
 		reg.Leases = append(reg.Leases, l.proto())
+	}
+	for l := range r.ending {
+		// Its absence would say that nothing runs under it any more.
+		if again := r.leases[l.id]; again == nil || again.epoch != l.epoch {
+			reg.Leases = append(reg.Leases, l.proto())
+		}
 	}
 	for _, a := range r.actions {
 		if run := a.announce(); run != nil {
