@@ -94,5 +94,6 @@ type Runtime struct {
 	Env []string
 	// ApprovalTimeout is the deadline of a question.
 	ApprovalTimeout time.Duration
-	UserAgent       string
+	// UserAgent is that of the control plane; the client's name stands before it.
+	UserAgent string
 }

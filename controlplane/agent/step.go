@@ -114,6 +114,9 @@ func (t *turn) request() model.Request {
 		Effort: t.rt.Effort, Summary: t.rt.Summary, Verbosity: t.rt.Verbosity, ServiceTier: t.rt.ServiceTier,
 		ThreadID: t.lt.id, SessionID: t.lt.id, Originator: t.lt.originator, UserAgent: t.rt.UserAgent,
 	}
+	if r.Originator != "" {
+		r.UserAgent = r.Originator + "/" + strings.TrimPrefix(t.rt.UserAgent, "heddle/") + " (" + t.rt.UserAgent + ")"
+	}
 	if m := settings.GetModel(); m != "" {
 		r.Model = m
 	}
