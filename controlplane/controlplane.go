@@ -236,6 +236,9 @@ func (c *ControlPlane) requestStop() { c.stopOnce.Do(func() { close(c.stop) }) }
 // ExecutorExited is told that a local executor process ended: what it ran is
 // lost now, not only at its fence.
 func (c *ControlPlane) ExecutorExited(pid int, err error) {
+	if err != nil {
+		c.dispatcher.ExecutorAbsent(err.Error())
+	}
 	for _, e := range c.dispatcher.Status() {
 		if e.GetPid() == int64(pid) {
 			c.cfg.Logger.Warn("executor ended", "executor", e.GetExecutorId(), "pid", pid, "error", err)

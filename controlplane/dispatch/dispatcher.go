@@ -46,6 +46,8 @@ type Dispatcher struct {
 	claims map[string]*claim
 	// expected names the executor that held a recovered scope.
 	expected map[string]string
+	// absence is why the executor of this machine is not there.
+	absence string
 }
 
 // executor is one executor, connected or missed.

@@ -154,6 +154,8 @@ func (d *Dispatcher) choose(a *action) (best *executor, absent bool, reason stri
 		return best, false, ""
 	case len(full) > 0:
 		return nil, false, "every fitting executor is at its capacity: " + strings.Join(full, ", ")
+	case connected == 0 && d.absence != "":
+		return nil, true, "no executor is connected: the one of this machine ended: " + d.absence
 	case connected == 0:
 		return nil, true, "no executor is connected"
 	}

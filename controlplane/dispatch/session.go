@@ -211,6 +211,7 @@ func (d *Dispatcher) register(s *session, reg *executorv1.Register) error {
 	}
 	s.nextRenew = now.Add(d.nextRenewal())
 	ex.session, ex.reg, ex.peer = s, reg, s.peer
+	d.absence = ""
 	d.resume(s, now)
 	d.cfg.Logger.Info("executor registered", "executor_id", id, "session_id", s.id, "address", s.peer.Address,
 		"leases", len(reg.GetLeases()), "running", len(reg.GetRunning()))

@@ -172,3 +172,11 @@ func (d *Dispatcher) died(ex *executor) {
 	d.placeAll()
 	d.poke()
 }
+
+// ExecutorAbsent notes why the executor that should run on this machine does
+// not, until one connects; it is part of the reason why something waits.
+func (d *Dispatcher) ExecutorAbsent(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.absence = why
+}

@@ -24,6 +24,8 @@ type renderer struct {
 	// when another step follows; otherwise it is the final answer.
 	held *string
 	diff string
+	// failure is the last error that was shown.
+	failure string
 	// shown is the item whose start is the last thing on the screen.
 	shown string
 }
@@ -96,7 +98,8 @@ func (r *renderer) event(ev *heddlev1.Event) {
 	case *heddlev1.Event_DiffUpdated:
 		r.diff = p.DiffUpdated.GetDiff()
 	case *heddlev1.Event_ErrorRaised:
-		r.line("%s %s", r.paint(red, "error:"), p.ErrorRaised.GetError().GetMessage())
+		r.failure = p.ErrorRaised.GetError().GetMessage()
+		r.line("%s %s", r.paint(red, "error:"), r.failure)
 	}
 }
 
@@ -213,7 +216,7 @@ func (r *renderer) ended(o Outcome) {
 	if u := o.Usage; u != nil {
 		r.line("\n%s", r.paint(dim, fmt.Sprintf("tokens: %d in (%d cached), %d out", u.GetInputTokens(), u.GetCachedInputTokens(), u.GetOutputTokens())))
 	}
-	if o.Failure != "" {
+	if o.Failure != "" && o.Failure != r.failure {
 		r.line("%s %s", r.paint(red, "error:"), o.Failure)
 	}
 	if o.Answer != "" && o.Turn != nil {

@@ -2,6 +2,7 @@ package execmode
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -55,6 +56,10 @@ func (s *turnState) apply(ev *heddlev1.Event) (done bool) {
 	return false
 }
 
+// notDone are the errors of actions that could not be done for reasons that lie
+// outside of the work itself.
+var notDone = []string{"no_executor", "executor_lost", "sandbox_lost", "outcome_unknown"}
+
 // outcome decides the exit code. A turn that completed although its last action
 // was refused or could not be contained did not do its work.
 func (s *turnState) outcome(turn *heddlev1.Turn) Outcome {
@@ -73,6 +78,8 @@ func (s *turnState) outcome(turn *heddlev1.Turn) Outcome {
 	default:
 		if e := actionError(s.lastAction); e.GetCode() == "not_enforceable" {
 			o.Code, o.Failure = ExitNotEnforceable, errorText(e)
+		} else if slices.Contains(notDone, e.GetCode()) {
+			o.Code, o.Failure = ExitFailed, errorText(e)
 		} else if s.refused {
 			o.Code, o.Failure = ExitFailed, "the last action was refused: approvals are not possible in this mode"
 		}

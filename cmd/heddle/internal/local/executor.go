@@ -3,11 +3,13 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -70,6 +72,9 @@ func (k *executorKeeper) run(ctx context.Context) {
 		pid, err := k.once(ctx, lock)
 		if ctx.Err() != nil {
 			return
+		}
+		if why := lastWords(k.cfg.Output); why != "" {
+			err = fmt.Errorf("%s (%w)", why, err)
 		}
 		k.log.Warn("executor ended", "pid", pid, "error", err)
 		k.exited(pid, err)
@@ -200,4 +205,31 @@ func (k *executorKeeper) once(ctx context.Context, lock *fileLock) (pid int, err
 		err = <-done
 	}
 	return pid, err
+}
+
+// lastWordsMax is how much of the log's end is looked at.
+const lastWordsMax = 4 << 10
+
+// lastWords finds what a process that ended with an error said at last: the
+// final "heddle: ..." line of the log that it wrote to.
+func lastWords(out *os.File) string {
+	if out == nil {
+		return ""
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", out.Fd()))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return "" // a terminal or a pipe has shown it already
+	}
+	data := make([]byte, lastWordsMax)
+	n, _ := f.ReadAt(data, max(0, info.Size()-lastWordsMax))
+	lines := strings.Split(strings.TrimRight(string(data[:n]), "\n"), "\n")
+	if said, ok := strings.CutPrefix(lines[len(lines)-1], "heddle: "); ok {
+		return said
+	}
+	return ""
 }
