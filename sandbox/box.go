@@ -28,7 +28,7 @@ type box struct {
 	plan    *plan
 	conn    *guestproto.Conn
 	cgroup  string // directory for the cgroups of commands; empty: the guest uses subreapers
-	guest   int    // pid of the guest on the host
+	limits  limitGroups
 	endless func() // ends the guest by force
 	ended   <-chan struct{}
 
@@ -153,10 +153,14 @@ func (b *box) startContained(theirs int) error {
 			spec.Caps = []string{"CAP_DAC_OVERRIDE", "CAP_FOWNER"}
 		}
 	}
-	ended, err := k.create(spec, theirs)
+	if b.m.sandboxLimits() {
+		spec.Memory, spec.Pids = b.policy.Limits.MemoryBytes, b.policy.Limits.Pids
+	}
+	ended, limits, err := k.create(spec, theirs)
 	if err != nil {
 		return unenforceable(b.policy.Level, err)
 	}
+	b.limits = limits
 	b.ended = ended
 	b.endless = func() { k.kill(b.id) }
 	return nil

@@ -148,22 +148,26 @@ func (k *keeper) call(kind guestproto.Kind, body []byte, fds ...int) (guestproto
 }
 
 // create makes a sandbox whose guest owns the socket theirs, and returns a channel that is closed at its end.
-func (k *keeper) create(b guestproto.Box, theirs int) (<-chan struct{}, error) {
+func (k *keeper) create(b guestproto.Box, theirs int) (ended chan struct{}, limits limitGroups, err error) {
 	body, err := json.Marshal(b)
 	if err != nil {
-		return nil, err
+		return nil, limits, err
 	}
-	ended := make(chan struct{})
+	ended = make(chan struct{})
 	k.mu.Lock()
 	k.ended[b.ID] = ended
 	k.mu.Unlock()
-	if _, err := k.call(guestproto.KCreate, body, theirs); err != nil {
+	r, err := k.call(guestproto.KCreate, body, theirs)
+	if err != nil {
 		k.mu.Lock()
 		delete(k.ended, b.ID)
 		k.mu.Unlock()
-		return nil, err
+		return nil, limits, err
 	}
-	return ended, nil
+	d := guestproto.Dec{B: r.Body}
+	d.Uint() // the guest's pid on the host
+	limits.memory, limits.pids = d.Str(), d.Str()
+	return ended, limits, d.Err
 }
 
 // kill ends a sandbox; its channel tells when it is gone.

@@ -71,9 +71,9 @@ const (
 // Limits bounds what the commands of one sandbox may use. Zero means the stated default. A limit that
 // the host cannot enforce appears as a Gap in Report.
 type Limits struct {
-	// MemoryBytes is the memory of all processes of one command together. Default: none.
+	// MemoryBytes is the memory of all processes of the sandbox together. Default: none.
 	MemoryBytes int64
-	// Pids is the number of tasks of one command. Default: none.
+	// Pids is the number of tasks of the sandbox, the guest's own (about 10) included. Default: none.
 	Pids int64
 	// TmpBytes caps the private /tmp. Default 1 GiB.
 	TmpBytes int64

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +15,7 @@ import (
 const (
 	GapLevels      = "read-only and workspace-write"
 	GapCgroup      = "every command is ended as a whole by the kernel"
-	GapLimits      = "memory and process limits per command"
+	GapLimits      = "memory and process limits"
 	GapUnixSockets = "unix sockets of the host are unreachable"
 	GapSignals     = "commands of one sandbox cannot signal each other"
 )
@@ -101,9 +100,8 @@ func (m *Manager) gaps(r Report) []Gap {
 		g = append(g, Gap{GapCgroup, fmt.Sprintf("%v; a subreaper does it instead, which a command with full access can kill first", m.cgroupErr),
 			"start heddle from a systemd unit with Delegate=yes, or as root with cgroup v2 mounted writable"})
 	}
-	if !slices.Contains(r.Controllers, "memory") || !slices.Contains(r.Controllers, "pids") {
-		g = append(g, Gap{GapLimits, "the cgroup v2 hierarchy gives us no memory and pids controllers",
-			"boot with a unified cgroup hierarchy and start heddle from a systemd unit with Delegate=yes"})
+	if !m.sandboxLimits() {
+		g = append(g, Gap{GapLimits, "this process cannot make cgroups with the memory and pids controllers", "run the executor as root, or bound it as a whole from outside (systemd MemoryMax, TasksMax)"})
 	}
 	if r.Landlock < landlockSignals {
 		g = append(g, Gap{GapSignals, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d)", landlockSignals, r.Landlock), "use kernel 6.12 or newer"})

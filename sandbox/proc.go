@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,6 +28,7 @@ type Proc struct {
 	stdin  io.WriteCloser
 	master *os.File
 
+	before   limitCounts
 	started  time.Time
 	killed   atomic.Bool
 	timedOut atomic.Bool
@@ -90,6 +90,7 @@ func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err erro
 		return nil, err
 	}
 	fds = append(fds, pipes.theirs...)
+	p.before = b.limits.count()
 	p.started = time.Now()
 	if err = b.conn.Send(guestproto.KStart, id, req.Encode(), fds...); err != nil {
 		p.drop()
@@ -187,12 +188,14 @@ func (p *Proc) follow(timeout time.Duration) {
 	if p.b.isLost() {
 		<-p.b.clean // everything in it is gone then
 	} else if p.leaf != nil {
-		p.countLimits()
 		killed, err := p.leaf.finish(p.grace())
 		p.result.Leftovers = killed
 		if err != nil {
 			p.s.m.log.Error("end of a command", "err", err)
 		}
+	}
+	if p.b.policy.Level.Contained() {
+		p.result.OOMKilled, p.result.PidsHit = p.b.limits.hits(p.before)
 	}
 	p.result.TimedOut, p.result.Killed = p.timedOut.Load(), p.killed.Load()
 	p.s.mu.Lock()
@@ -219,27 +222,6 @@ func (p *Proc) take(x guestproto.Exit) {
 	p.result.Leftovers = x.Leftovers
 	p.result.UserTime = time.Duration(x.UserUS) * time.Microsecond
 	p.result.SystemTime = time.Duration(x.SystemUS) * time.Microsecond
-}
-
-// countLimits reads from the kernel's counters whether a limit was hit.
-func (p *Proc) countLimits() {
-	count := func(file, key string) bool {
-		hit := false
-		_ = eachLine(filepath.Join(p.leaf.dir, file), func(l string) {
-			var k string
-			var n int64
-			if c, _ := fmt.Sscan(l, &k, &n); c == 2 && k == key && n > 0 {
-				hit = true
-			}
-		})
-		return hit
-	}
-	if p.b.policy.Limits.MemoryBytes > 0 {
-		p.result.OOMKilled = count("memory.events", "oom_kill")
-	}
-	if p.b.policy.Limits.Pids > 0 {
-		p.result.PidsHit = count("pids.events", "max")
-	}
 }
 
 // PID is the process id as commands in the sandbox see it; 0 for a program that could not be executed.

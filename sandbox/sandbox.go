@@ -87,7 +87,7 @@ type Result struct {
 	TimedOut bool
 	// Killed: Proc.Kill ended the command.
 	Killed bool
-	// OOMKilled, PidsHit: from the counters of the command's cgroup.
+	// OOMKilled, PidsHit: a limit of the sandbox was hit while the command ran, by the kernel's counters.
 	OOMKilled, PidsHit bool
 	// SandboxLost: the guest died; how the command ended is not known.
 	SandboxLost bool

@@ -114,6 +114,12 @@ func (k *keeper) create(m guestproto.Msg) {
 	pid, _ := proc.Pid()
 	var e guestproto.Enc
 	e.Uint(uint64(pid))
+	paths := map[string]string{}
+	if st, err := c.State(); err == nil {
+		paths = st.CgroupPaths
+	}
+	e.Str(paths["memory"])
+	e.Str(paths["pids"])
 	_ = k.conn.Send(guestproto.KReply, m.ID, guestproto.Reply{Body: e.B}.Encode())
 	_, _ = proc.Wait()
 	k.mu.Lock()

@@ -46,6 +46,12 @@ func config(b guestproto.Box) *configs.Config {
 		// Children of this user namespace may make none of their own; the one is the guest's, see early.NestEnv.
 		Sysctl: map[string]string{"user.max_user_namespaces": "0"},
 	}
+	if b.Memory > 0 {
+		c.Cgroups.Resources.Memory = b.Memory
+	}
+	if b.Pids > 0 {
+		c.Cgroups.Resources.PidsLimit = &b.Pids
+	}
 	if b.Rootless {
 		c.Sysctl["user.max_user_namespaces"] = "1"
 		c.UIDMappings = []configs.IDMap{{ContainerID: 0, HostID: int64(b.UID), Size: 1}}
