@@ -89,13 +89,16 @@ func New(cfg Config) (*Gateway, error) {
 	if !cfg.Remote {
 		attach.Pid = int64(os.Getpid())
 	}
-	session := upstream.New(upstream.Config{Dial: cfg.Dial, Attach: attach, Logger: cfg.Logger, Patience: cfg.Patience})
-	return &Gateway{
-		cfg: cfg, session: session,
-		server: appserver.New(appserver.Config{
-			Session: session, Home: cfg.Home, Version: wireVersion(cfg.Version), Source: cfg.Source, OnDisconnect: cfg.OnDisconnect, Logger: cfg.Logger, Terminal: cfg.Env["TERM_PROGRAM"],
-		}),
-	}, nil
+	g := &Gateway{cfg: cfg}
+	g.session = upstream.New(upstream.Config{
+		Dial: cfg.Dial, Attach: attach, Logger: cfg.Logger, Patience: cfg.Patience,
+		Reattached: func() { go g.server.Rehold() },
+	})
+	g.server = appserver.New(appserver.Config{
+		Session: g.session, Home: cfg.Home, Version: wireVersion(cfg.Version), Source: cfg.Source, OnDisconnect: cfg.OnDisconnect,
+		Logger: cfg.Logger, Terminal: cfg.Env["TERM_PROGRAM"],
+	})
+	return g, nil
 }
 
 // Start opens the session with the control plane before the first client.

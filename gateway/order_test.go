@@ -484,3 +484,62 @@ func TestCompactedDeltas(t *testing.T) {
 	p.event("turn/completed")
 	checkDeltas(t, p, 2)
 }
+
+// TestLostThread is I2 for a thread that goes away with its control plane: what
+// was started is completed, once.
+func TestLostThread(t *testing.T) {
+	f := newFake(t)
+	p := stdioPeer(t, newGateway(t, f, nil))
+	p.initialize()
+	thread := startThread(p)
+	turn := startTurn(p, thread, "go")
+	f.append(thread, turn, itemStarted(agentItem("msg_1", "", false)), agentDelta("msg_1", "par"), agentDelta("msg_1", "tial"))
+	p.event("item/agentMessage/delta")
+	p.event("item/agentMessage/delta")
+	f.stop()
+	f.mu.Lock()
+	delete(f.threads, thread)
+	f.mu.Unlock()
+	f.start()
+	if m := p.event("item/completed"); params(m)["item"].(message)["text"] != "partial" {
+		// The user's own message comes first.
+		if m = p.event("item/completed"); params(m)["item"].(message)["text"] != "partial" {
+			t.Errorf("item: %v", m)
+		}
+	}
+	if m := p.event("turn/completed"); params(m)["turn"].(message)["status"] != "failed" {
+		t.Errorf("turn: %v", m)
+	}
+	p.event("thread/closed")
+	if r := p.result("thread/loaded/list", message{}); len(r["data"].([]any)) != 0 {
+		t.Errorf("loaded: %v", r)
+	}
+}
+
+// TestSequenceNumbers: a client that asked for them can tell that it missed
+// nothing.
+func TestSequenceNumbers(t *testing.T) {
+	f := newFake(t)
+	f.onTurn = playMessage
+	p := stdioPeer(t, newGateway(t, f, nil))
+	r := p.result("initialize", message{"clientInfo": message{"name": "x", "version": "1"}, "capabilities": message{"experimentalApi": true, "heddle": message{}}})
+	if r["heddle"].(message)["serverVersion"] != "1.2.3" {
+		t.Errorf("initialize: %v", r)
+	}
+	startTurn(p, startThread(p), "hi")
+	p.event("turn/completed")
+	last, numbered := float64(1), 0
+	for _, m := range p.messages() {
+		if m["seq"] == nil {
+			continue
+		}
+		numbered++
+		if m["prev"] != last || m["seq"].(float64) <= last {
+			t.Errorf("%v: seq %v prev %v after %v", m["method"], m["seq"], m["prev"], last)
+		}
+		last = m["seq"].(float64)
+	}
+	if numbered < 10 {
+		t.Errorf("only %d notifications carry a number", numbered)
+	}
+}

@@ -19,6 +19,9 @@ import (
 const (
 	// defaultOutputCap bounds each stream of a command without a cap of its own.
 	defaultOutputCap = 1 << 20
+	// bufferedCap bounds each stream of a command whose output is kept for its
+	// answer, whatever the client asked for.
+	bufferedCap = 64 << 20
 	// maxExecs bounds the commands of one connection that run at a time.
 	maxExecs = 256
 	// execChunk bounds the bytes of one delta.
@@ -38,6 +41,8 @@ type execution struct {
 	// requests go to the command's stream in order.
 	requests chan *heddlev1.ExecRequest
 	done     chan struct{}
+	// capped belongs to the goroutine that receives.
+	capped bool
 
 	mu         sync.Mutex
 	terminated bool
@@ -127,6 +132,9 @@ func (s *Server) execStart(c *client, p *protocol.ExecParams) (*heddlev1.ExecSta
 	case p.OutputBytesCap != nil:
 		start.OutputCap = int64(min(*p.OutputBytesCap, 1<<40))
 	}
+	if !p.StreamOutput && !p.TTY && (start.OutputCap == 0 || start.OutputCap > bufferedCap) {
+		start.OutputCap = bufferedCap
+	}
 	return start, nil
 }
 
@@ -207,6 +215,7 @@ func (x *execution) receive(ctx context.Context, c *client, stream grpc.BidiStre
 		switch m := m.GetMessage().(type) {
 		case *heddlev1.ExecResponse_Output:
 			o := m.Output
+			x.capped = x.capped || o.GetCapReached()
 			switch {
 			case x.params.StreamOutput || x.params.TTY:
 				if err := x.delta(ctx, c, o); err != nil {
@@ -265,6 +274,8 @@ func (x *execution) result(e *heddlev1.ExecExited, stdout, stderr []byte) (any, 
 		code = 1
 	case terminated:
 		code = exitTerminated
+	case x.capped && x.params.DisableOutputCap && !x.params.StreamOutput && !x.params.TTY:
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: fmt.Sprintf("command/exec output exceeds %d bytes; use streamStdoutStderr", bufferedCap)}
 	case x.missingProgram(code, stderr):
 		return nil, execFailure(&heddlev1.ActionError{Code: "spawn_failed", Message: x.params.Command[0] + ": no such file or directory"})
 	}

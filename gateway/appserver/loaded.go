@@ -9,6 +9,9 @@ import (
 	"google.golang.org/grpc"
 )
 
+// goneTime bounds how long the subscribers of a lost thread may take to be told.
+const goneTime = 30 * time.Second
+
 // loaded is one thread that this server holds.
 type loaded struct {
 	srv    *Server
@@ -76,6 +79,37 @@ func (l *loaded) monitor(tr *translator, after uint64) {
 	})
 	if err != nil && l.ctx.Err() == nil {
 		l.srv.log.Info("thread is no longer watched", "thread", l.id, "error", err)
+		l.gone()
+	}
+}
+
+// gone follows a thread that is no more: deleted elsewhere, or ephemeral and
+// lost with its control plane. Subscribers are told what was open first.
+func (l *loaded) gone() {
+	l.mu.Lock()
+	ours := l.departing
+	subs := make([]*subscription, 0, len(l.subs))
+	for _, sub := range l.subs {
+		subs = append(subs, sub)
+	}
+	l.mu.Unlock()
+	if ours {
+		return
+	}
+	patience := time.NewTimer(goneTime)
+	defer patience.Stop()
+	for _, sub := range subs {
+		select {
+		case <-sub.done:
+		case <-patience.C:
+			patience.Reset(0)
+		case <-l.ctx.Done():
+			return
+		}
+	}
+	if l.srv.unload(l.id) {
+		l.srv.broadcast(statusNote(l.id, notLoaded), nil)
+		l.srv.broadcast(note{method: "thread/closed", all: true, params: threadID{l.id}}, nil)
 	}
 }
 
@@ -147,6 +181,20 @@ func (s *Server) release(id string) {
 	})
 	if err != nil {
 		s.log.Info("unloading a thread failed", "thread", id, "error", err)
+	}
+}
+
+// Rehold tells a control plane that took over which threads this server holds.
+func (s *Server) Rehold() {
+	for _, id := range s.loadedIDs() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		_, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.LoadThreadResponse, error) {
+			return c.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: id})
+		})
+		cancel()
+		if err != nil {
+			s.log.Info("holding a thread again failed", "thread", id, "error", err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
 	"github.com/heddle-dev/heddle/gateway/jsonrpc"
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 	"google.golang.org/grpc"
 )
@@ -22,19 +23,21 @@ type subscription struct {
 	gate   gate
 	ctx    context.Context
 	cancel context.CancelFunc
+	done   chan struct{}
 	// prev is the seq of the last note that stood for an event.
 	prev uint64
 }
 
 func newSubscription(l *loaded, c *client, t *heddlev1.Thread, pending []*heddlev1.Approval) *subscription {
 	ctx, cancel := context.WithCancel(l.ctx)
-	sub := &subscription{thread: l, client: c, tr: newTranslator(t, pending), ctx: ctx, cancel: cancel, prev: t.GetLastSeq()}
+	sub := &subscription{thread: l, client: c, tr: newTranslator(t, pending), ctx: ctx, cancel: cancel, done: make(chan struct{}), prev: t.GetLastSeq()}
 	sub.tr.opts.Extended = c.isExtended()
 	sub.tr.read = l.srv.readOutput(l.id)
 	return sub
 }
 
 func (sub *subscription) run(after uint64) {
+	defer close(sub.done)
 	stop := context.AfterFunc(sub.client.ctx, sub.cancel)
 	defer stop()
 	cur := &cursor{feed: sub.thread.feed, after: after}
@@ -43,6 +46,12 @@ func (sub *subscription) run(after uint64) {
 	})
 	if err != nil && sub.ctx.Err() == nil {
 		sub.thread.srv.log.Info("subscription ended", "thread", sub.thread.id, "error", err)
+		if errdefs.Is(err, errdefs.ThreadNotFound) {
+			err = sub.tr.lost(sub.send)
+		}
+		if err != nil {
+			sub.thread.srv.log.Debug("farewell of a lost thread failed", "thread", sub.thread.id, "error", err)
+		}
 	}
 }
 

@@ -53,6 +53,11 @@ func fixed[P any](result any) entry {
 	return handle(func(*Server, context.Context, *call, *P) (any, error) { return result, nil })
 }
 
+// constant is fixed for a method whose parameters are optional as a whole.
+func constant(result any) entry {
+	return bare(func(*Server, context.Context, *call) (any, error) { return result, nil })
+}
+
 type list = map[string]any
 
 // table returns what is done for a method.
@@ -113,7 +118,7 @@ func table(method string) (entry, bool) {
 	case "config/read":
 		return handle((*Server).configRead), true
 	case "configRequirements/read":
-		return bare(func(*Server, context.Context, *call) (any, error) { return list{"requirements": nil}, nil }), true
+		return constant(list{"requirements": nil}), true
 	case "skills/list":
 		return handle((*Server).skillsList), true
 	case "hooks/list":
@@ -130,17 +135,17 @@ func absent(method string) (entry, bool) {
 	case "account/read":
 		return fixed[protocol.AccountReadParams](list{"account": nil, "requiresOpenaiAuth": false}), true
 	case "account/rateLimits/read":
-		return fixed[protocol.Empty](list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}), true
+		return constant(list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}), true
 	case "account/bedrock/checkGovCloudRequirements":
-		return fixed[protocol.Empty](list{"isGovCloud": false, "shouldWarn": false}), true
+		return constant(list{"isGovCloud": false, "shouldWarn": false}), true
 	case "thread/goal/get":
 		return fixed[protocol.ThreadParams](list{"goal": nil}), true
 	case "thread/goal/clear":
 		return fixed[protocol.ThreadParams](list{"cleared": false}), true
 	case "plugin/installed":
-		return fixed[protocol.Empty](list{"marketplaces": []any{}}), true
+		return constant(list{"marketplaces": []any{}}), true
 	case "collaborationMode/list", "app/installed":
-		return fixed[protocol.Empty](list{"data": []any{}}), true
+		return constant(list{"data": []any{}}), true
 	case "mcpServerStatus/list", "experimentalFeature/list", "app/list":
 		return fixed[protocol.PageParams](list{"data": []any{}, "nextCursor": nil}), true
 	}

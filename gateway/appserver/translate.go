@@ -2,9 +2,13 @@ package appserver
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // translator turns the events of one thread, read from some seq on, into notes.
@@ -21,13 +25,16 @@ type translator struct {
 	pending map[string]bool
 	items   map[string]*openItem
 	shown   string
+	turn    *heddlev1.Turn
 }
 
-// openItem is an item whose start was seen.
+// openItem is an item that was not completed yet.
 type openItem struct {
 	prefix []byte
-	// text is how much of a message's text was shown as deltas.
-	text   int
+	// item is as it was started, nil if its start was not seen.
+	item *heddlev1.Item
+	// text is what was shown of a message.
+	text   []byte
 	output outputView
 }
 
@@ -91,7 +98,7 @@ func (tr *translator) event(ctx context.Context, e *heddlev1.Event, emit func(no
 	case *heddlev1.Event_ItemCompleted:
 		return tr.itemCompleted(e, p.ItemCompleted.GetItem(), emit)
 	case *heddlev1.Event_TurnStarted:
-		tr.state = heddlev1.ThreadState_THREAD_STATE_ACTIVE
+		tr.state, tr.turn = heddlev1.ThreadState_THREAD_STATE_ACTIVE, p.TurnStarted.GetTurn()
 		if err := tr.showStatus(emit); err != nil {
 			return err
 		}
@@ -225,8 +232,8 @@ func (tr *translator) itemStarted(e *heddlev1.Event, it *heddlev1.Item, emit fun
 		return nil
 	}
 	tr.items[it.GetId()] = &openItem{
-		prefix: deltaPrefix(tr.thread, e.GetTurnId(), it.GetId()),
-		text:   len(it.GetAgentMessage().GetText()) + len(it.GetPlan().GetText()),
+		prefix: deltaPrefix(tr.thread, e.GetTurnId(), it.GetId()), item: it,
+		text: []byte(it.GetAgentMessage().GetText() + it.GetPlan().GetText()),
 	}
 	return emit(note{method: "item/started", seq: e.GetSeq(), params: struct {
 		turnRef
@@ -239,8 +246,7 @@ func (tr *translator) itemStarted(e *heddlev1.Event, it *heddlev1.Item, emit fun
 func (tr *translator) open(e *heddlev1.Event, id string) *openItem {
 	o := tr.items[id]
 	if o == nil {
-		// text < 0: what was shown before is not known.
-		o = &openItem{prefix: deltaPrefix(tr.thread, e.GetTurnId(), id), text: -1}
+		o = &openItem{prefix: deltaPrefix(tr.thread, e.GetTurnId(), id)}
 		tr.items[id] = o
 	}
 	return o
@@ -255,10 +261,10 @@ func (tr *translator) itemDelta(e *heddlev1.Event, d *heddlev1.ItemDelta, emit f
 	switch p := d.GetDelta().(type) {
 	case *heddlev1.ItemDelta_AgentText:
 		n.method, n.body = "item/agentMessage/delta", delta(o.prefix, p.AgentText, "", 0)
-		o.show(len(p.AgentText))
+		o.show(p.AgentText)
 	case *heddlev1.ItemDelta_PlanText:
 		n.method, n.body = "item/plan/delta", delta(o.prefix, p.PlanText, "", 0)
-		o.show(len(p.PlanText))
+		o.show(p.PlanText)
 	case *heddlev1.ItemDelta_SummaryText:
 		n.method, n.body = "item/reasoning/summaryTextDelta", delta(o.prefix, p.SummaryText.GetText(), "summaryIndex", p.SummaryText.GetIndex())
 	case *heddlev1.ItemDelta_ReasoningText:
@@ -275,9 +281,10 @@ func (tr *translator) itemDelta(e *heddlev1.Event, d *heddlev1.ItemDelta, emit f
 	return emit(n)
 }
 
-func (o *openItem) show(n int) {
-	if o.text >= 0 {
-		o.text += n
+// show notes shown text, of which the beginning must be known.
+func (o *openItem) show(text string) {
+	if o.item != nil {
+		o.text = append(o.text, text...)
 	}
 }
 
@@ -298,8 +305,8 @@ func (tr *translator) itemCompleted(e *heddlev1.Event, it *heddlev1.Item, emit f
 		if it.GetPlan() != nil {
 			method, text = "item/plan/delta", it.GetPlan().GetText()
 		}
-		if o.text >= 0 && o.text < len(text) {
-			if err := emit(note{method: method, body: delta(o.prefix, protocol.Clip(text[o.text:]), "", 0)}); err != nil {
+		if o.item != nil && len(o.text) < len(text) {
+			if err := emit(note{method: method, body: delta(o.prefix, protocol.Clip(text[len(o.text):]), "", 0)}); err != nil {
 				return err
 			}
 		}
@@ -314,7 +321,7 @@ func (tr *translator) itemCompleted(e *heddlev1.Event, it *heddlev1.Item, emit f
 
 func (tr *translator) turnCompleted(e *heddlev1.Event, t *heddlev1.Turn, emit func(note) error) error {
 	clear(tr.pending)
-	tr.input = false
+	tr.input, tr.turn = false, nil
 	tr.state = heddlev1.ThreadState_THREAD_STATE_IDLE
 	if t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_FAILED {
 		tr.state = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
@@ -368,4 +375,39 @@ func (tr *translator) approvalResolved(e *heddlev1.Event, a *heddlev1.Approval, 
 		return err
 	}
 	return tr.showStatus(emit)
+}
+
+// lost ends what was open in a thread that is no more, so that every item and
+// turn that was started is also completed.
+func (tr *translator) lost(emit func(note) error) error {
+	if tr.turn == nil {
+		return nil
+	}
+	now := time.Now().UnixMilli()
+	e := &heddlev1.Event{ThreadId: tr.thread, TurnId: tr.turn.GetId()}
+	for _, id := range slices.Sorted(maps.Keys(tr.items)) {
+		o := tr.items[id]
+		if o.item == nil {
+			continue
+		}
+		it := proto.CloneOf(o.item)
+		it.Status, it.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_FAILED, now
+		switch {
+		case it.GetAgentMessage() != nil:
+			it.GetAgentMessage().Text = string(o.text)
+		case it.GetPlan() != nil:
+			it.GetPlan().Text = string(o.text)
+		}
+		if err := tr.itemCompleted(e, it, emit); err != nil {
+			return err
+		}
+	}
+	turn := proto.CloneOf(tr.turn)
+	turn.Status, turn.CompletedAtMs = heddlev1.TurnStatus_TURN_STATUS_FAILED, now
+	turn.DurationMs = now - turn.GetStartedAtMs()
+	turn.Error = &heddlev1.TurnError{Message: "the thread was lost: it is gone from the control plane", Kind: "other"}
+	if err := tr.errorRaised(e, &heddlev1.ErrorRaised{Error: turn.GetError()}, emit); err != nil {
+		return err
+	}
+	return tr.turnCompleted(e, turn, emit)
 }

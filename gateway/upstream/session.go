@@ -35,7 +35,11 @@ type Config struct {
 	Attach *heddlev1.AttachRequest
 	// Patience bounds how long a call waits for a control plane. Default 30 s.
 	Patience time.Duration
-	Logger   *slog.Logger
+	// Reattached is called after each attach but the first: another process may
+	// have taken over, which knows the session's turns but not its threads. It
+	// must not wait for the session.
+	Reattached func()
+	Logger     *slog.Logger
 }
 
 // ErrAmbiguous says that the connection was lost while a call that must not be
@@ -315,10 +319,15 @@ func (s *Session) attach() (err error, fatal bool) {
 			return err, errdefs.From(err) != nil
 		}
 		if a := msg.GetAttached(); a != nil {
+			again := false
 			s.set(func() {
 				s.conn, s.attached, s.failure, s.fatal = conn, a, nil, false
 				s.gen++
+				again = s.gen > 1
 			})
+			if again && s.cfg.Reattached != nil {
+				s.cfg.Reattached()
+			}
 		}
 	}
 }

@@ -2,9 +2,6 @@ package protocol
 
 import "encoding/json"
 
-// Empty are the parameters of a method whose members are not read.
-type Empty struct{}
-
 // ClientInfo names a client.
 type ClientInfo struct {
 	Name    string  `wire:"name"`
