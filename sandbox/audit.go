@@ -15,6 +15,11 @@ func (pl *plan) audit(quarantine string) []Violation {
 			out = append(out, remove(path, quarantine, "a command created this protected name"))
 		}
 	}
+	for _, id := range pl.guarded {
+		if now := identify(id.path); !now.same(id) && now.exists {
+			out = append(out, Violation{Path: id.path, What: "this protected name was replaced on the host while a command ran, which could write the new one"})
+		}
+	}
 	for _, l := range pl.links {
 		now := identify(l.path)
 		if now.same(l) {

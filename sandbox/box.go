@@ -127,10 +127,7 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 }
 
 func (b *box) startContained(theirs int) error {
-	k, err := b.m.keeper()
-	if err != nil {
-		return err
-	}
+	var err error
 	spec := guestproto.Box{
 		ID: b.id, StateRoot: filepath.Join(b.m.owner.dir, "runc"), Rootfs: b.m.rootfs, Mounts: b.plan.mounts,
 		Net: b.policy.Net == NetFull, Rootless: os.Geteuid() != 0, UID: os.Getuid(), GID: os.Getgid(), Umask: currentUmask(),
@@ -156,14 +153,23 @@ func (b *box) startContained(theirs int) error {
 	if b.m.sandboxLimits() {
 		spec.Memory, spec.Pids = b.policy.Limits.MemoryBytes, b.policy.Limits.Pids
 	}
-	ended, limits, err := k.create(spec, theirs)
-	if err != nil {
-		return unenforceable(b.policy.Level, err)
+	for range 2 { // a keeper that has died is noticed by the first try
+		var k *keeper
+		if k, err = b.m.keeper(); err != nil {
+			return err
+		}
+		var ended chan struct{}
+		if ended, b.limits, err = k.create(spec, theirs); err == nil {
+			b.ended = ended
+			b.endless = func() { k.kill(b.id) }
+			return nil
+		}
+		if !errors.Is(err, errKeeperGone) {
+			break
+		}
+		<-k.gone
 	}
-	b.limits = limits
-	b.ended = ended
-	b.endless = func() { k.kill(b.id) }
-	return nil
+	return unenforceable(b.policy.Level, err)
 }
 
 // startPlain starts the guest on the host itself.

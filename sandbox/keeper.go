@@ -28,6 +28,9 @@ type keeper struct {
 	reason error
 }
 
+// errKeeperGone says that the keeper died; a new one can be started.
+var errKeeperGone = errors.New("sandbox helper ended")
+
 // helperCommand prepares a start of the sealed helper in a role, with its control socket on descriptor 3 and
 // itself on descriptor 4.
 func helperCommand(helper *os.File, role string, control *os.File) *exec.Cmd {
@@ -108,7 +111,7 @@ func (k *keeper) fail(err error) {
 	werr := k.cmd.Wait()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.reason = fmt.Errorf("sandbox helper ended: %w", errors.Join(err, werr))
+	k.reason = fmt.Errorf("%w: %w", errKeeperGone, errors.Join(err, werr))
 	if t := k.stderr.String(); t != "" {
 		k.reason = fmt.Errorf("%w: %s", k.reason, t)
 	}
@@ -138,9 +141,12 @@ func (k *keeper) call(kind guestproto.Kind, body []byte, fds ...int) (guestproto
 		k.mu.Lock()
 		delete(k.wait, id)
 		k.mu.Unlock()
-		return guestproto.Reply{}, err
+		return guestproto.Reply{}, fmt.Errorf("%w: %w", errKeeperGone, err)
 	}
 	r := <-c // the keeper answers or its end does
+	if r.Errno == int(syscall.EPIPE) {
+		return r, fmt.Errorf("%w: %s", errKeeperGone, r.Text)
+	}
 	if r.Errno != 0 {
 		return r, errors.New(r.Text)
 	}

@@ -21,7 +21,8 @@ type plan struct {
 	expect    []expectation
 	absent    []string // protected names that do not exist
 	links     []identity
-	foreign   bool // a root is not owned by us: root needs to override ownership
+	guarded   []identity // protected names that exist and are no links
+	foreign   bool       // a root is not owned by us: root needs to override ownership
 	tmpHidden bool
 	covers    string // prefix of the empty things that hide paths
 }
@@ -211,6 +212,7 @@ func (pl *plan) protect(binds map[string]guestproto.Mount, path string) {
 			pl.protectReal(binds, real)
 		}
 	default:
+		pl.guarded = append(pl.guarded, id)
 		pl.protectReal(binds, path)
 	}
 }

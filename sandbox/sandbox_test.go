@@ -436,6 +436,57 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestKeeperKilled: a dead keeper takes nothing with it but itself, and the next sandbox gets a new one.
+func TestKeeperKilled(t *testing.T) {
+	m := manager(t)
+	ws := t.TempDir()
+	old, err := m.Acquire(t.Context(), "old", sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("pkill", "-KILL", "-P", strconv.Itoa(os.Getpid()), "-f", "heddle-guest keeper").CombinedOutput(); err != nil {
+		t.Fatalf("kill keeper: %v %s", err, out)
+	}
+	if o := run(t, old, sh("echo still here")); o.out != "still here\n" {
+		t.Errorf("%+v", o)
+	}
+	fresh, err := m.Acquire(t.Context(), "new", sandbox.Policy{Level: sandbox.ReadOnly, Workspace: ws})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := run(t, fresh, sh("echo new")); o.out != "new\n" {
+		t.Errorf("%+v", o)
+	}
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/heddle-????????????"); len(left) > 0 {
+		t.Logf("cgroups of other tests or left behind: %v", left)
+	}
+}
+
+// TestReplacedWhileRunning: what the host replaces under a running command is told in its result.
+func TestReplacedWhileRunning(t *testing.T) {
+	ws := t.TempDir()
+	git := filepath.Join(ws, ".git")
+	if err := os.Mkdir(git, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := acquire(t, manager(t), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws})
+	p, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"cat"}, Stdin: sandbox.StdinPipe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(git), os.Mkdir(git, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	p.Stdin().Close()
+	r, err := p.Wait(t.Context())
+	if err != nil || len(r.Violations) != 1 || r.Violations[0].Path != git {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestDescriptors: many sandboxes and commands leave no descriptor behind.
 func TestDescriptors(t *testing.T) {
 	m := manager(t)
