@@ -60,9 +60,9 @@ func schema() *node {
 		"approval_policy": {kind: text, enum: []string{"untrusted", "on-request", "never"}, orTable: tableOf(map[string]*node{
 			"granular": tableOf(map[string]*node{"sandbox_approval": b, "rules": b, "mcp_elicitations": b, "request_permissions": b, "skill_approval": b}),
 		})},
-		"approvals_reviewer": oneOf("user", "auto_review"),
-		"approval_timeout":   n,
-		"sandbox_mode":       oneOf("read-only", "workspace-write", "danger-full-access"),
+		"approvals_reviewer":    oneOf("user", "auto_review"),
+		"approval_timeout_secs": n,
+		"sandbox_mode":          oneOf("read-only", "workspace-write", "danger-full-access"),
 		"sandbox_workspace_write": tableOf(map[string]*node{
 			"writable_roots": list, "network_access": b, "exclude_tmpdir_env_var": b, "exclude_slash_tmp": b,
 			"tmp": oneOf("private", "host"), "git": oneOf("protected", "commit"),

@@ -141,7 +141,7 @@ func (c *Catalog) Lookup(name string, o Overrides) (info Info, warning string) {
 			ID: name, DisplayName: name, Efforts: []EffortOption{effortLow, effortMedium, effortHigh}, DefaultEffort: "medium",
 			Modalities: []string{"text", "image"}, ContextWindow: fallbackWindow, AutoCompactLimit: autoCompact(fallbackWindow),
 		}
-		warning = fmt.Sprintf("Model `%s` is not in the catalogue: cautious default metadata is used for it, without the patch tool. Set model_context_window to its true size.", name)
+		warning = fmt.Sprintf("Model `%s` is not in the catalogue: cautious default metadata is used for it, without the freeform patch tool. Set model_context_window to its true size.", name)
 	}
 	if o.ContextWindow > 0 {
 		info.ContextWindow, info.AutoCompactLimit = o.ContextWindow, autoCompact(o.ContextWindow)

@@ -12,14 +12,15 @@ import (
 // requestBody is the wire form. Field order and content depend on the request
 // alone, so that equal prefixes are equal bytes.
 type requestBody struct {
-	Model             string          `json:"model"`
+	Model string `json:"model"`
+	// Stream stands before the long fields: the library looks for it.
+	Stream            bool            `json:"stream"`
 	Input             []any           `json:"input"`
 	Tools             []any           `json:"tools"`
 	ToolChoice        string          `json:"tool_choice"`
 	ParallelToolCalls bool            `json:"parallel_tool_calls"`
 	Reasoning         *reasoningParam `json:"reasoning"`
 	Store             bool            `json:"store"`
-	Stream            bool            `json:"stream"`
 	Include           []string        `json:"include"`
 	ServiceTier       string          `json:"service_tier,omitempty"`
 	PromptCacheKey    string          `json:"prompt_cache_key,omitempty"`
