@@ -50,6 +50,7 @@ type peer struct {
 }
 
 func newPeer(t *testing.T, write func(string) error, closeFn func()) *peer {
+	t.Helper()
 	p := &peer{t: t, write: write, close: closeFn}
 	p.cond = sync.NewCond(&p.mu)
 	t.Cleanup(closeFn)
@@ -281,7 +282,10 @@ func listen(t *testing.T, g *gateway.Gateway, address string) func(context.Conte
 	}
 }
 
-func socketPath(t *testing.T) string { return "unix://" + filepath.Join(t.TempDir(), "s") }
+func socketPath(t *testing.T) string {
+	t.Helper()
+	return "unix://" + filepath.Join(t.TempDir(), "s")
+}
 
 func mustToken(t *testing.T, sum string) auth.Token {
 	t.Helper()

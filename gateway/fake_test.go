@@ -45,7 +45,6 @@ type fake struct {
 	detached  chan struct{}
 	attaches  int
 	loads     int
-	requests  int64
 }
 
 type fakeThread struct {
@@ -58,6 +57,7 @@ type fakeThread struct {
 }
 
 func newFake(t *testing.T) *fake {
+	t.Helper()
 	f := &fake{threads: map[string]*fakeThread{}, detached: make(chan struct{}, 8)}
 	f.start()
 	t.Cleanup(f.stop)

@@ -14,12 +14,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/heddle-dev/heddle/gateway/appserver"
 	"github.com/heddle-dev/heddle/gateway/auth"
+	"github.com/heddle-dev/heddle/gateway/httpapi"
 	"github.com/heddle-dev/heddle/gateway/jsonrpc"
 	"github.com/heddle-dev/heddle/gateway/transport"
 	"github.com/heddle-dev/heddle/gateway/upstream"
@@ -57,6 +59,8 @@ type Config struct {
 	// Patience bounds how long a request waits for the control plane; 0 means
 	// 30 s.
 	Patience time.Duration
+	// REST serves the HTTP API under /v1/ beside WebSocket clients.
+	REST bool
 	// WrapListener guards a listener before it is served; may be nil.
 	WrapListener func(net.Listener) net.Listener
 }
@@ -121,6 +125,13 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.ReadCloser, out io.Write
 // until ctx ends. The returned address is the bound one; the channel gives the
 // reason of the end.
 func (g *Gateway) Listen(ctx context.Context, address transport.Address) (net.Addr, <-chan error, error) {
+	var rest http.Handler
+	if g.cfg.REST {
+		var err error
+		if rest, err = g.rest(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
 	l, err := address.Listen(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -129,8 +140,16 @@ func (g *Gateway) Listen(ctx context.Context, address transport.Address) (net.Ad
 	if g.cfg.WrapListener != nil {
 		l = g.cfg.WrapListener(l)
 	}
-	ws := &transport.Server{Handle: g.server.Serve, Token: g.cfg.Token, Logger: g.cfg.Logger}
+	ws := &transport.Server{Handle: g.server.Serve, Token: g.cfg.Token, Logger: g.cfg.Logger, REST: rest}
 	done := make(chan error, 1)
 	go func() { done <- ws.Serve(ctx, l) }()
 	return bound, done, nil
+}
+
+// rest makes the HTTP API over this gateway's session.
+func (g *Gateway) rest(ctx context.Context) (http.Handler, error) {
+	return httpapi.New(ctx, httpapi.Config{Conn: g.session.Conn(), SessionID: g.session.ID(), Ready: func(ctx context.Context) error {
+		_, err := g.session.Attached(ctx)
+		return err
+	}})
 }

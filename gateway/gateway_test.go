@@ -132,6 +132,7 @@ func TestPlainTurnTranscript(t *testing.T) {
 	transports := map[string]func(*testing.T, *gateway.Gateway) *peer{
 		"stdio": stdioPeer,
 		"ws": func(t *testing.T, g *gateway.Gateway) *peer {
+			t.Helper()
 			p, err := wsPeer(t, listen(t, g, "ws://127.0.0.1:0"), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -139,6 +140,7 @@ func TestPlainTurnTranscript(t *testing.T) {
 			return p
 		},
 		"unix": func(t *testing.T, g *gateway.Gateway) *peer {
+			t.Helper()
 			p, err := wsPeer(t, listen(t, g, socketPath(t)), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -357,4 +359,31 @@ func TestDuplicateRequestIDsAreEachAnswered(t *testing.T) {
 	p.send(`{"id":"same","method":"thread/loaded/list","params":{}}`)
 	_, i := p.find(0, "first answer", func(m message) bool { return m["id"] == "same" })
 	p.find(i+1, "second answer", func(m message) bool { return m["id"] == "same" })
+}
+
+func TestRESTBesideWebSocket(t *testing.T) {
+	f := newFake(t)
+	f.onTurn = playMessage
+	dial := listen(t, newGateway(t, f, func(c *gateway.Config) { c.REST = true }), "ws://127.0.0.1:0")
+	p, err := wsPeer(t, dial, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.initialize()
+	thread := startThread(p)
+	client := &http.Client{Transport: &http.Transport{DialContext: dialHTTP(dial)}}
+	for host, want := range map[string]int{"127.0.0.1": 200, "localhost": 200, "rebound.example": 403} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+"/v1/threads/"+thread, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("GET as %s: %d, want %d", host, resp.StatusCode, want)
+		}
+	}
 }

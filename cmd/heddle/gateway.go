@@ -35,7 +35,8 @@ func newGatewayCommand() *cobra.Command {
 		Short: "Serve clients of the v2 protocol for a control plane elsewhere",
 		Long: `Serve the v2 JSON-RPC protocol for a control plane that runs on its own, on this
 machine or another. Between machines that takes mutual TLS. When the control
-plane is lost, clients see a pause until it is back.`,
+plane is lost, clients see a pause until it is back. The same address serves the HTTP
+API under /v1/.`,
 		Example: `  heddle gateway --connect 127.0.0.1:7443 --listen ws://127.0.0.1:4500
   heddle gateway --connect cp.example:7443 --tls-cert g.pem --tls-key g.key --tls-ca ca.pem`,
 		Args: usageArgs(cobra.NoArgs),
@@ -81,7 +82,7 @@ func runGateway(cmd *cobra.Command, f *gatewayFlags) error {
 	g, err := gateway.New(gateway.Config{
 		Dial: dial, Home: home.Dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
 		Profile: f.session.profile, OnDisconnect: front.onDisconnect, Remote: !strings.HasPrefix(f.connect, "unix://"), Logger: front.logger,
-		Token: front.token, WrapListener: guardWith(front.logger),
+		Token: front.token, REST: true, WrapListener: guardWith(front.logger),
 	})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package appserver
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -186,7 +187,7 @@ func (s *Server) runExec(ctx context.Context, c *client, x *execution, start *he
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.Send(&heddlev1.ExecRequest{Message: &heddlev1.ExecRequest_Start{Start: start}}); err != nil && err != io.EOF {
+	if err := stream.Send(&heddlev1.ExecRequest{Message: &heddlev1.ExecRequest_Start{Start: start}}); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	go func() {

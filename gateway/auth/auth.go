@@ -11,7 +11,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 )
@@ -68,4 +70,17 @@ func (t Token) Allows(r *http.Request) bool {
 func FromBrowser(r *http.Request) bool {
 	_, ok := r.Header["Origin"]
 	return ok
+}
+
+// DirectHost reports whether a request names its host by address, or as
+// localhost. A page whose own name was made to resolve to this machine names it
+// otherwise, and sends no Origin with what it reads.
+func DirectHost(r *http.Request) bool {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "localhost"
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +31,8 @@ type Server struct {
 	Handle func(ctx context.Context, s jsonrpc.Stream) error
 	Token  auth.Token
 	Logger *slog.Logger
-	// Mux serves what is neither a health check nor an upgrade; nil refuses it.
-	Mux http.Handler
+	// REST serves /v1/; nil refuses it.
+	REST http.Handler
 
 	open atomic.Int64
 }
@@ -72,11 +73,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) plain(w http.ResponseWriter, r *http.Request) {
-	if s.Mux != nil && s.Token.Allows(r) {
-		s.Mux.ServeHTTP(w, r)
-		return
+	switch {
+	case s.REST == nil || !strings.HasPrefix(r.URL.Path, "/v1/"):
+		http.Error(w, "a WebSocket upgrade is expected", http.StatusBadRequest)
+	case !s.Token.Allows(r):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, "a valid bearer token is required", http.StatusUnauthorized)
+	case !s.Token.Set() && !auth.DirectHost(r):
+		http.Error(w, "the host must be named by its address", http.StatusForbidden)
+	default:
+		s.REST.ServeHTTP(w, r)
 	}
-	http.Error(w, "a WebSocket upgrade is expected", http.StatusBadRequest)
 }
 
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
