@@ -266,7 +266,7 @@ func TestPatchOfProtectedFileFails(t *testing.T) {
 // when its real place was approved.
 func TestPatchThroughALink(t *testing.T) {
 	r := newRig(t)
-	other, err := os.MkdirTemp("/var/tmp", "hx-other")
+	other, err := os.MkdirTemp("/var/tmp", "hx-other") //nolint:usetesting // must be outside of /tmp
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,20 +33,20 @@ type rig struct {
 	n     int
 }
 
-func newRig(t testing.TB) *rig {
-	t.Helper()
-	r := newPlane(t)
-	ex, closeAll, err := realExecutor(r.sock, r.state, sandboxtest.Helper(t))
+func newRig(tb testing.TB) *rig {
+	tb.Helper()
+	r := newPlane(tb)
+	ex, closeAll, err := realExecutor(r.sock, r.state, sandboxtest.Helper(tb))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	run, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- ex.Run(run) }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		stop()
 		if err := errors.Join(<-done, closeAll()); err != nil {
-			t.Error("stop:", err)
+			tb.Error("stop:", err)
 		}
 	})
 	r.session()
@@ -55,26 +55,25 @@ func newRig(t testing.TB) *rig {
 }
 
 // newPlane is a rig whose executor is still missing.
-func newPlane(t testing.TB) *rig {
-	t.Helper()
-	// Socket paths are short: t.TempDir may be too long for one.
-	base, err := os.MkdirTemp("", "hx")
+func newPlane(tb testing.TB) *rig {
+	tb.Helper()
+	base, err := os.MkdirTemp("", "hx") //nolint:usetesting // a socket's path must be short
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(base) })
-	r := &rig{t: t, plane: executortest.New(), ws: filepath.Join(base, "ws"), state: filepath.Join(base, "state"), sock: filepath.Join(base, "s")}
+	tb.Cleanup(func() { os.RemoveAll(base) })
+	r := &rig{t: tb, plane: executortest.New(), ws: filepath.Join(base, "ws"), state: filepath.Join(base, "state"), sock: filepath.Join(base, "s")}
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	t.Cleanup(cancel)
+	tb.Cleanup(cancel)
 	r.ctx = ctx
 	if err := os.Mkdir(r.ws, 0o755); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	l, err := net.Listen("unix", r.sock)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(r.plane.Serve(l))
+	tb.Cleanup(r.plane.Serve(l))
 	return r
 }
 
@@ -256,7 +255,7 @@ func TestPatchPlanAndCommit(t *testing.T) {
 
 func TestPatchOutsideNeedsGrant(t *testing.T) {
 	r := newRig(t)
-	other, err := os.MkdirTemp("/var/tmp", "hx-other")
+	other, err := os.MkdirTemp("/var/tmp", "hx-other") //nolint:usetesting // must be outside of /tmp
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,7 @@ type world struct {
 // inWorld runs f in a bubble of virtual time with a registered executor that
 // holds one lease.
 func inWorld(t *testing.T, configure func(*executor.Config), f func(w *world)) {
+	t.Helper()
 	state := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, plane: executortest.New(), boxes: executortest.NewBoxes(), ended: make(chan error, 1)}

@@ -13,13 +13,13 @@ import (
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 )
 
-func open(t testing.TB, dir, boot string) *journal.Journal {
-	t.Helper()
+func open(tb testing.TB, dir, boot string) *journal.Journal {
+	tb.Helper()
 	j, err := journal.Open(journal.Config{Dir: dir, BootID: boot})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { j.Close() })
+	tb.Cleanup(func() { j.Close() })
 	return j
 }
 
@@ -162,7 +162,7 @@ func TestMain(m *testing.M) {
 	}
 	j, err := journal.Open(journal.Config{Dir: dir, BootID: "boot"})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	for i := 0; ; i++ {
@@ -170,11 +170,11 @@ func TestMain(m *testing.M) {
 		if _, err := j.Accept(action(id)); err != nil {
 			os.Exit(1)
 		}
-		fmt.Println("accepted", id)
+		fmt.Fprintln(os.Stdout, "accepted", id)
 		if err := j.Finish(result(id, int32(i%100))); err != nil {
 			os.Exit(1)
 		}
-		fmt.Println("finished", id)
+		fmt.Fprintln(os.Stdout, "finished", id)
 	}
 }
 

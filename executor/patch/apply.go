@@ -52,7 +52,7 @@ type edit struct {
 	ins     []string
 }
 
-// apply returns data with the hunks applied, or a *Rejected that names path.
+// apply returns data with the hunks applied, or a *RejectedError that names path.
 func apply(path, data string, hunks []Hunk) (string, error) {
 	c := split(data)
 	edits := make([]edit, 0, len(hunks))

@@ -25,7 +25,7 @@ func FuzzMake(f *testing.F) {
 			t.Fatal("planning wrote")
 		}
 		if err != nil {
-			if _, ok := errors.AsType[*patch.Rejected](err); !ok {
+			if _, ok := errors.AsType[*patch.RejectedError](err); !ok {
 				t.Fatalf("error is %T: %v", err, err)
 			}
 			return

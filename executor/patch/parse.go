@@ -20,7 +20,7 @@ const (
 // of habit. The numbers are ignored: the context decides.
 var unifiedHeader = regexp.MustCompile(`^@@ -\d+(,\d+)? \+\d+(,\d+)? @@`)
 
-// Parse reads a patch. The error is a *Rejected.
+// Parse reads a patch. The error is a *RejectedError.
 func Parse(text string) ([]Op, error) {
 	if len(text) > MaxText {
 		return nil, rejectf("invalid patch: it is %d bytes long, the limit is %d", len(text), MaxText)

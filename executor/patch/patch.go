@@ -62,12 +62,12 @@ type Line struct {
 	Text string
 }
 
-// Rejected says why a patch does not parse or does not apply. Its text is meant
+// RejectedError says why a patch does not parse or does not apply. Its text is meant
 // for the author of the patch.
-type Rejected struct{ Reason string }
+type RejectedError struct{ Reason string }
 
-func (r *Rejected) Error() string { return r.Reason }
+func (r *RejectedError) Error() string { return r.Reason }
 
 func rejectf(format string, args ...any) error {
-	return &Rejected{Reason: fmt.Sprintf(format, args...)}
+	return &RejectedError{Reason: fmt.Sprintf(format, args...)}
 }

@@ -108,7 +108,7 @@ func update(t *testing.T, before, body string) (string, error) {
 	m := newFS(map[string]string{"/w/f": before})
 	p, err := patch.Make(t.Context(), m, wrap("*** Update File: f\n"+body), "/w")
 	if err != nil {
-		if _, ok := errors.AsType[*patch.Rejected](err); !ok {
+		if _, ok := errors.AsType[*patch.RejectedError](err); !ok {
 			t.Fatalf("error is %T: %v", err, err)
 		}
 		return "", err
@@ -215,7 +215,7 @@ func TestParseForms(t *testing.T) {
 		strings.Repeat("x", patch.MaxText+1): "the limit is",
 	} {
 		_, err := patch.Make(t.Context(), newFS(nil), text, "/w")
-		if r, ok := errors.AsType[*patch.Rejected](err); !ok || !strings.Contains(r.Reason, part) {
+		if r, ok := errors.AsType[*patch.RejectedError](err); !ok || !strings.Contains(r.Reason, part) {
 			t.Errorf("%.40q: %v, want %q", text, err, part)
 		}
 	}

@@ -78,7 +78,7 @@ func (p *Plan) Hashes() map[string][]byte {
 }
 
 // Make verifies every hunk of the patch against the present files. Relative
-// paths refer to cwd. The error is a *Rejected when the patch is at fault.
+// paths refer to cwd. The error is a *RejectedError when the patch is at fault.
 func Make(ctx context.Context, files FS, text, cwd string) (*Plan, error) {
 	if !filepath.IsAbs(cwd) {
 		return nil, fmt.Errorf("plan patch: folder %q is not an absolute path", cwd)
@@ -170,7 +170,7 @@ func readError(verb, path string, err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return rejectf("Failed to read file to %s %s: %v", verb, path, errno)
 	}
-	if r, ok := errors.AsType[*Rejected](err); ok {
+	if r, ok := errors.AsType[*RejectedError](err); ok {
 		return rejectf("Failed to read file to %s %s: %s", verb, path, r.Reason)
 	}
 	return fmt.Errorf("plan patch: read %s: %w", path, err)

@@ -35,7 +35,7 @@ func (r *Runner) planPatch(ctx context.Context, a *action, m *executorv1.Action,
 		return failure(ctx, err, codeIO)
 	}
 	plan, err := patch.Make(ctx, boxFiles{b.FS()}, p.GetPatch(), p.GetCwd())
-	if rej, ok := errors.AsType[*patch.Rejected](err); ok {
+	if rej, ok := errors.AsType[*patch.RejectedError](err); ok {
 		res.Outcome = &executorv1.ActionResult_PatchPlan{PatchPlan: &executorv1.PatchPlan{Rejected: valid(rej.Reason)}}
 		return nil
 	}
@@ -106,7 +106,7 @@ func (r *Runner) commitPatch(ctx context.Context, a *action, m *executorv1.Actio
 // replan makes the plan again and refuses it when it is not the approved one.
 func replan(ctx context.Context, files patch.FS, m *executorv1.Action, c *executorv1.CommitPatch) (*patch.Plan, error) {
 	plan, err := patch.Make(ctx, files, c.GetPatch(), c.GetCwd())
-	if rej, ok := errors.AsType[*patch.Rejected](err); ok {
+	if rej, ok := errors.AsType[*patch.RejectedError](err); ok {
 		return nil, refusedf("the patch does not apply any more: %s", rej.Reason)
 	}
 	if err != nil {
@@ -263,11 +263,11 @@ func (b boxFiles) Read(ctx context.Context, path string) (patch.File, error) {
 		}
 	}
 	if !info.Mode.IsRegular() {
-		return patch.File{}, &patch.Rejected{Reason: "it is not a regular file"}
+		return patch.File{}, &patch.RejectedError{Reason: "it is not a regular file"}
 	}
 	data, err := b.fs.ReadFile(ctx, path, patch.MaxFile)
 	if errors.Is(err, sandbox.ErrTooLarge) {
-		return patch.File{}, &patch.Rejected{Reason: fmt.Sprintf("it is larger than %d bytes", patch.MaxFile)}
+		return patch.File{}, &patch.RejectedError{Reason: fmt.Sprintf("it is larger than %d bytes", patch.MaxFile)}
 	}
 	return patch.File{Data: data, Mode: info.Mode.Perm(), Link: link}, err
 }
