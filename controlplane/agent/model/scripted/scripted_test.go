@@ -277,7 +277,7 @@ func TestDemo(t *testing.T) {
 	}{
 		{"as meant", []string{
 			"Process exited with code 0\nOutput:\n# Prints the sum of its arguments.\nProcess exited with code 1\nOutput:\nFAILED: the sum",
-			"Process exited with code 1\nOutput:\ntouch: cannot touch '../heddle-demo-outside.txt': Read-only file system\nProcess exited with code 1\nOutput:\nbash: connect: Network is unreachable",
+			"Process exited with code 1\nOutput:\ntouch: cannot touch '/home/u/heddle-demo-outside.txt': Read-only file system\nProcess exited with code 1\nOutput:\nbash: connect: Network is unreachable",
 			"Exit code: 0\nOutput:\nSuccess. Updated the following files:\nM sum.sh\n",
 			"Process exited with code 0\nOutput:\nok\nall tests passed\n",
 		}, "Done. sum.sh subtracted"},
