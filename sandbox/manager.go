@@ -71,6 +71,10 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := m.owner.record(); err != nil {
 		return nil, errors.Join(err, m.owner.remove(), m.helper.Close())
 	}
+	// The keeper also removes our traces if we are killed, so it runs from the start. Full access does without.
+	if _, err := m.keeper(); err != nil {
+		m.log.Warn("sandbox helper could not be started", "err", err)
+	}
 	return m, ctx.Err()
 }
 

@@ -3,14 +3,12 @@ package sandbox
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,7 +67,7 @@ func (o *owner) remove() error {
 	if o.cgroup != "" {
 		err = guestproto.RemoveCgroup(o.cgroup)
 	}
-	sweepBoxes(o.dir) // none is left but after the death of a keeper
+	guestproto.SweepBoxes(o.dir) // none is left but after the death of a keeper
 	err = errors.Join(err, os.RemoveAll(o.dir), os.Remove(o.lock.Name()))
 	o.lock.Close()
 	return err
@@ -103,38 +101,8 @@ func sweepOwner(dir string, log *slog.Logger) {
 			}
 		}
 	}
-	sweepBoxes(dir)
+	guestproto.SweepBoxes(dir)
 	if err := os.RemoveAll(dir); err != nil {
 		log.Warn("sweep: state of a dead owner stays", "dir", dir, "err", err)
-	}
-}
-
-func sweepBoxes(dir string) {
-	states, _ := filepath.Glob(filepath.Join(dir, "runc", "*", "state.json"))
-	for _, s := range states {
-		sweepBox(s)
-	}
-}
-
-// sweepBox removes the cgroups of a sandbox whose keeper was killed. Its processes end with its guest, which may
-// take a moment.
-func sweepBox(state string) {
-	var st struct {
-		CgroupPaths map[string]string `json:"cgroup_paths"`
-	}
-	b, err := os.ReadFile(state)
-	if err != nil || json.Unmarshal(b, &st) != nil {
-		return
-	}
-	for _, p := range st.CgroupPaths {
-		if !strings.HasPrefix(filepath.Base(p), "heddle-") {
-			continue
-		}
-		for range 100 {
-			if err := os.Remove(p); err == nil || !errors.Is(err, unix.EBUSY) {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -438,12 +439,17 @@ func TestSweep(t *testing.T) {
 
 // TestKeeperKilled: a dead keeper takes nothing with it but itself, and the next sandbox gets a new one.
 func TestKeeperKilled(t *testing.T) {
-	m := manager(t)
+	state := filepath.Join(t.TempDir(), "state")
+	m, err := sandbox.NewManager(t.Context(), sandbox.Config{StateDir: state, GuestPath: sandboxtest.Helper(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ws := t.TempDir()
 	old, err := m.Acquire(t.Context(), "old", sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws})
 	if err != nil {
 		t.Fatal(err)
 	}
+	paths := boxCgroups(t, state)
 	if out, err := exec.Command("pkill", "-KILL", "-P", strconv.Itoa(os.Getpid()), "-f", "heddle-guest keeper").CombinedOutput(); err != nil {
 		t.Fatalf("kill keeper: %v %s", err, out)
 	}
@@ -460,9 +466,33 @@ func TestKeeperKilled(t *testing.T) {
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left, _ := filepath.Glob("/sys/fs/cgroup/*/heddle-????????????"); len(left) > 0 {
-		t.Logf("cgroups of other tests or left behind: %v", left)
+	if len(paths) > 0 && os.Geteuid() == 0 {
+		if _, err := os.Stat(paths[0]); err == nil {
+			t.Errorf("%s is left behind", paths[0])
+		}
 	}
+}
+
+// boxCgroups returns the cgroups that were made for the sandboxes of a state directory.
+func boxCgroups(t *testing.T, state string) []string {
+	files, _ := filepath.Glob(filepath.Join(state, "owners", "*", "runc", "*", "state.json"))
+	var out []string
+	for _, f := range files {
+		var st struct {
+			Paths map[string]string `json:"cgroup_paths"`
+		}
+		b, err := os.ReadFile(f)
+		if err == nil {
+			err = json.Unmarshal(b, &st)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range st.Paths {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // TestReplacedWhileRunning: what the host replaces under a running command is told in its result.

@@ -1,6 +1,7 @@
 package guestproto
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,4 +40,33 @@ func removeTree(dir string) error {
 func Populated(dir string) bool {
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
 	return err == nil && strings.Contains(string(b), "populated 1")
+}
+
+// SweepBoxes removes the cgroups of the sandboxes in an owner's state directory whose keeper was killed. Their
+// processes end with their guest, which may take a moment.
+func SweepBoxes(ownerDir string) {
+	states, _ := filepath.Glob(filepath.Join(ownerDir, "runc", "*", "state.json"))
+	for _, s := range states {
+		var st struct {
+			CgroupPaths map[string]string `json:"cgroup_paths"`
+		}
+		b, err := os.ReadFile(s)
+		if err != nil || json.Unmarshal(b, &st) != nil {
+			continue
+		}
+		for _, p := range st.CgroupPaths {
+			if strings.HasPrefix(filepath.Base(p), "heddle-") {
+				removeEmptied(p)
+			}
+		}
+	}
+}
+
+func removeEmptied(dir string) {
+	for range 100 {
+		if err := os.Remove(dir); err == nil || os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }

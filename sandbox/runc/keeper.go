@@ -187,6 +187,7 @@ func (k *keeper) removeTraces() {
 		guestproto.RemoveCgroup(d)
 	}
 	if d := k.setup.OwnerDir; filepath.IsAbs(d) && strings.Contains(d, "/owners/") {
+		guestproto.SweepBoxes(d) // of a keeper before this one
 		_ = os.RemoveAll(d)
 	}
 }

@@ -236,6 +236,7 @@ func ownerDies(e *Env) Verdict {
 		e.T.Fatalf("owner: %s", b[:n])
 	}
 	before := survivors("heddle-guest")
+	cgroups, _ := filepath.Glob(filepath.Join(e.Cfg.StateDir, "owners", "*", "cgroup"))
 	e.must(c.Process.Kill())
 	_ = c.Wait()
 	v := waitGone("987661")
@@ -245,7 +246,18 @@ func ownerDies(e *Env) Verdict {
 	if n := survivors("heddle-guest"); n >= before {
 		e.T.Errorf("%d helpers before the kill, %d after", before, n)
 	}
+	for i := 0; countOwners(e) > 1 && i < 500; i++ { // the environment's own stays
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := countOwners(e); n != 1 || len(cgroups) != 2 {
+		e.T.Errorf("%d owners with state after the kill, %d before", n, len(cgroups))
+	}
 	return v
+}
+
+func countOwners(e *Env) int {
+	l, _ := filepath.Glob(filepath.Join(e.Cfg.StateDir, "owners", "*", "cgroup"))
+	return len(l)
 }
 
 // killGuest kills the guest above the process whose command line holds mark, as a crash would.
