@@ -17,7 +17,7 @@ GOLANGCI_VERSION := v2.15.0
 GUEST := sandbox/guestbin/heddle-guest
 GUEST_TAGS := runc_nocriu netgo osusergo
 GO_SOURCES := $(shell find proto sandbox executor controlplane gateway cmd -name '*.go' -not -name '*_test.go' 2>/dev/null) go.mod go.sum
-GUEST_SOURCES := $(shell find sandbox cmd/heddle-guest -name '*.go' -not -name '*_test.go' 2>/dev/null) go.mod go.sum
+GUEST_SOURCES := $(shell find sandbox cmd/heddle-guest \( -name '*.go' -o -name '*.c' \) -not -name '*_test.go' 2>/dev/null) go.mod go.sum
 
 # The conformance kit and its profile; see docs/testing.md.
 WIRECHECK ?= ../shared/wirecheck
