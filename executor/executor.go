@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,6 +52,8 @@ const (
 // do for anyone.
 var ErrOrphaned = errors.New("parent process is gone and no lease is held")
 
+var errNewReport = errors.New("what the sandboxes enforce has changed")
+
 // Config of an Executor.
 type Config struct {
 	// Addrs are control planes, tried in turn: unix:///path or host:port.
@@ -70,7 +73,7 @@ type Config struct {
 	Capacity int
 	// JoinToken is shown at registration when not empty.
 	JoinToken string
-	// Boxes makes sandboxes and Report says what they enforce.
+	// Boxes makes sandboxes and Report says what they enforce (see SetReport).
 	Boxes  runner.Boxes
 	Report *heddlev1.SandboxReport
 	// Orphaned is closed when the process that wanted this executor is gone:
@@ -90,6 +93,10 @@ type Executor struct {
 	boot    string
 	journal *journal.Journal
 	runner  *runner.Runner
+
+	mu      sync.Mutex
+	report  *heddlev1.SandboxReport
+	session context.CancelCauseFunc // ends the present session; nil without one
 }
 
 // New opens the state directory. Close it with Run.
@@ -97,7 +104,7 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Executor{cfg: cfg, log: cfg.Logger}
+	e := &Executor{cfg: cfg, log: cfg.Logger, report: cfg.Report}
 	for _, addr := range cfg.Addrs {
 		t, err := parseTarget(addr, cfg.TLS)
 		if err != nil {
@@ -127,13 +134,31 @@ func (e *Executor) open() (err error) {
 	}
 	e.runner, err = runner.New(runner.Config{
 		Boxes: e.cfg.Boxes, Journal: e.journal, SpoolDir: e.state.spool, Capacity: e.cfg.Capacity,
-		Report: e.cfg.Report, Logger: e.log,
+		Report: e.Report, Logger: e.log,
 	})
 	return err
 }
 
 // ID is what the control plane knows the executor by.
 func (e *Executor) ID() string { return e.state.id }
+
+// Report is what the executor says about its sandboxes.
+func (e *Executor) Report() *heddlev1.SandboxReport {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.report
+}
+
+// SetReport replaces the report. The executor registers anew, with what it holds,
+// so that the control plane learns of it.
+func (e *Executor) SetReport(r *heddlev1.SandboxReport) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.report = r
+	if e.session != nil {
+		e.session(errNewReport)
+	}
+}
 
 // Run serves until ctx ends or, orphaned, until nothing is left to do. It ends
 // every sandbox before it returns. Run may be called once.
@@ -226,6 +251,11 @@ func (e *Executor) once(ctx context.Context, t target) (registered bool, err err
 		return false, fmt.Errorf("dial %s: %w", t.addr, err)
 	}
 	defer conn.Close()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	e.mu.Lock()
+	e.session = end
+	e.mu.Unlock()
 	h := &handler{r: e.runner, log: e.log}
 	err = session.Run(ctx, session.Config{Conn: conn, Register: e.register(), Handler: h, Silence: e.runner.Silence})
 	if h.s != nil {
@@ -239,7 +269,7 @@ func (e *Executor) register() *executorv1.Register {
 	maps.Copy(labels, e.cfg.Labels)
 	reg := &executorv1.Register{
 		ExecutorId: e.state.id, Version: e.cfg.Version, MinProtocol: MinProtocol, MaxProtocol: MaxProtocol,
-		Labels: labels, SandboxReport: e.cfg.Report, BootId: e.boot, Pid: int64(os.Getpid()), JoinToken: e.cfg.JoinToken,
+		Labels: labels, SandboxReport: e.Report(), BootId: e.boot, Pid: int64(os.Getpid()), JoinToken: e.cfg.JoinToken,
 	}
 	e.runner.Announce(reg)
 	return reg

@@ -43,6 +43,7 @@ type world struct {
 	down  atomic.Bool // dialling fails
 	mu    sync.Mutex
 	tried []string // addresses dialled
+	ex    *executor.Executor
 	ended chan error
 	stop  context.CancelFunc
 }
@@ -80,7 +81,7 @@ func inWorld(t *testing.T, configure func(*executor.Config), f func(w *world)) {
 			t.Fatal(err)
 		}
 		run, stop := context.WithCancel(t.Context())
-		w.stop = stop
+		w.ex, w.stop = ex, stop
 		go func() { w.ended <- ex.Run(run) }()
 		defer func() { // also after a failure, which leaves f early
 			stop()
@@ -249,6 +250,23 @@ func TestSilenceEndsTheSession(t *testing.T) {
 		}
 		p.End(sandbox.Result{})
 		w.result("a")
+	})
+}
+
+// A new sandbox report is told by a new registration; work goes on.
+func TestNewReport(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		w.ex.SetReport(&heddlev1.SandboxReport{Backend: "new"})
+		w.session()
+		if reg := w.s.Register; reg.GetSandboxReport().GetBackend() != "new" || len(reg.GetRunning()) != 1 || len(reg.GetLeases()) != 1 {
+			t.Errorf("registered: %v", reg)
+		}
+		w.send(executortest.Assign(w.s.Register.GetLeases()...))
+		p.End(sandbox.Result{ExitCode: 2})
+		if c := w.result("a").GetProcess().GetExitCode(); c != 2 {
+			t.Errorf("result: %v", w.result("a"))
+		}
 	})
 }
 

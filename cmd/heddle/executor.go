@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,12 +107,24 @@ func runExecutor(ctx context.Context, f executorFlags, stdin io.Reader, stderr i
 		return manager.Close(ctx)
 	}
 	cfg.Boxes = runner.Sandboxes{Manager: manager}
-	cfg.Report = runner.ReportOf(sandbox.Probe(ctx, boxes))
+	report, kept := keptReport(cfg.StateDir)
+	if !kept {
+		report = probeReport(ctx, boxes)
+	}
+	cfg.Report = report
 	ex, err := executor.New(cfg)
 	if err != nil {
 		return errors.Join(err, closeManager())
 	}
+	var refresh sync.WaitGroup
+	if !kept {
+		keepReport(cfg.StateDir, report, cfg.Logger)
+	} else {
+		refresh.Go(func() { refreshReport(ctx, ex, boxes, cfg.StateDir, cfg.Logger) })
+	}
 	err = ex.Run(ctx)
+	stop() // also when Run ended by itself
+	refresh.Wait()
 	if errors.Is(err, executor.ErrOrphaned) {
 		cfg.Logger.Info("executor ends", "cause", err)
 		err = nil

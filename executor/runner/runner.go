@@ -54,8 +54,8 @@ type Config struct {
 	SpoolDir string
 	// Capacity is the number of actions at a time; 0 means DefaultCapacity.
 	Capacity int
-	// Report is what Prepare answers.
-	Report *heddlev1.SandboxReport
+	// Report returns what Prepare answers.
+	Report func() *heddlev1.SandboxReport
 	// Logger receives diagnostics; nil discards.
 	Logger *slog.Logger
 }
@@ -81,8 +81,8 @@ type Runner struct {
 
 // New returns a Runner without leases.
 func New(cfg Config) (*Runner, error) {
-	if cfg.Boxes == nil || cfg.Journal == nil || cfg.SpoolDir == "" {
-		return nil, errors.New("runner config: boxes, journal and spool directory are needed")
+	if cfg.Boxes == nil || cfg.Journal == nil || cfg.SpoolDir == "" || cfg.Report == nil {
+		return nil, errors.New("runner config: boxes, journal, spool directory and report are needed")
 	}
 	if cfg.Capacity <= 0 {
 		cfg.Capacity = DefaultCapacity

@@ -26,7 +26,7 @@ func (r *Runner) prepare(ctx context.Context, a *action, m *executorv1.Action, r
 	if _, err := r.box(ctx, a.lease, policyOf(m)); err != nil {
 		return failure(ctx, err, codeIO)
 	}
-	res.Outcome = &executorv1.ActionResult_Prepared{Prepared: &executorv1.Prepared{Report: r.cfg.Report}}
+	res.Outcome = &executorv1.ActionResult_Prepared{Prepared: &executorv1.Prepared{Report: r.cfg.Report()}}
 	return nil
 }
 
