@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/config"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -38,5 +40,15 @@ func withConfig(t *testing.T, provider string) func(*Config) {
 func mockProvider() *heddlev1.ThreadSettings {
 	s := workspaceWrite("never")
 	s.ModelProvider = "mock"
+	return s
+}
+
+// limits is a thread's config with a limit for compaction.
+func limits(t *testing.T, tokens float64) *structpb.Struct {
+	t.Helper()
+	s, err := structpb.NewStruct(map[string]any{"model_auto_compact_token_limit": tokens})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return s
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/approval"
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
+	"github.com/heddle-dev/heddle/controlplane/failpoint"
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -96,11 +97,8 @@ type TurnAnswer struct {
 // StartTurn accepts a turn durably and lets it run. While a turn runs, the
 // input steers that one.
 func (a *Agent) StartTurn(ctx context.Context, r TurnRequest) (*TurnAnswer, error) {
-	lt, err := a.thread(ctx, r.ThreadID)
+	lt, err := a.acquired(ctx, r.ThreadID)
 	if err != nil {
-		return nil, err
-	}
-	if err := lt.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer lt.release()
@@ -145,6 +143,7 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 	if err := lt.append(append(events, turnAccepted(row, r.Input))...).Wait(ctx); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("agent/turn-accepted")
 	if changed != nil {
 		lt.setSettings(changed)
 	}
@@ -160,11 +159,7 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 
 // Steer adds input to the running turn, durably.
 func (a *Agent) Steer(ctx context.Context, threadID, expected string, in *heddlev1.UserMessage) (string, error) {
-	lt, err := a.thread(ctx, threadID)
-	if err != nil {
-		return "", err
-	}
-	t := lt.current()
+	t := a.running(threadID)
 	if t == nil {
 		return "", noActiveTurn("steer")
 	}
@@ -179,12 +174,8 @@ func (a *Agent) Steer(ctx context.Context, threadID, expected string, in *heddle
 
 // Interrupt asks for the end of the running turn and returns at once. An empty
 // turnID means whatever runs.
-func (a *Agent) Interrupt(ctx context.Context, threadID, turnID string) error {
-	lt, err := a.thread(ctx, threadID)
-	if err != nil {
-		return err
-	}
-	t := lt.current()
+func (a *Agent) Interrupt(threadID, turnID string) error {
+	t := a.running(threadID)
 	if t == nil {
 		return noActiveTurn("interrupt")
 	}
@@ -218,11 +209,7 @@ const settlePoll = 10 * time.Millisecond
 // and may not come back, at most until ctx ends. It returns the turn that runs
 // then, if any.
 func (a *Agent) AwaitEnd(ctx context.Context, threadID string) *heddlev1.Turn {
-	lt := a.peek(threadID)
-	if lt == nil {
-		return nil
-	}
-	t := lt.current()
+	t := a.running(threadID)
 	if t == nil {
 		return nil
 	}
@@ -241,11 +228,7 @@ func (a *Agent) AwaitEnd(ctx context.Context, threadID string) *heddlev1.Turn {
 // Settle waits for the end of a turn whose client is away, so that who reads the
 // thread next does not see it running still.
 func (a *Agent) Settle(ctx context.Context, threadID string) {
-	lt := a.peek(threadID)
-	if lt == nil {
-		return
-	}
-	if t := lt.current(); t != nil && a.forlorn(t) {
+	if t := a.running(threadID); t != nil && a.forlorn(t) {
 		a.AwaitEnd(ctx, threadID)
 	}
 }
@@ -332,6 +315,14 @@ func (a *Agent) peek(id string) *live {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.live[id]
+}
+
+// running is the turn that a thread runs, nil for none.
+func (a *Agent) running(threadID string) *turn {
+	if lt := a.peek(threadID); lt != nil {
+		return lt.current()
+	}
+	return nil
 }
 
 func noActiveTurn(verb string) error {

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
+	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/failpoint"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -53,6 +57,7 @@ func (t *turn) finish(err error) {
 		events = append(events, errorRaised(row.GetId(), row.GetError(), false))
 	}
 	events = append(events, turnCompleted(row))
+	failpoint.Hit("agent/before-turn-end")
 	t.recordEnd(events)
 	t.lt.mu.Lock()
 	if t.lt.turn == t {
@@ -63,6 +68,66 @@ func (t *turn) finish(err error) {
 	t.agent.turnEnded(t.lt)
 }
 
+// mend prepares another try to record the end. After a failed commit the log
+// takes nothing before the thread is claimed anew, and what the lost events would
+// have closed is still open.
+func (t *turn) mend(end []*heddlev1.Event) []*heddlev1.Event {
+	ctx := context.WithoutCancel(t.agent.ctx)
+	epoch, err := t.agent.cfg.Log.Claim(ctx, t.lt.id)
+	if err != nil {
+		t.agent.cfg.Logger.Error("claim a thread again", "thread", t.lt.id, "error", err)
+		return copies(end)
+	}
+	t.lt.mu.Lock()
+	t.lt.epoch = epoch
+	t.lt.mu.Unlock()
+	events := copies(end)
+	pending, err := t.agent.store.PendingApprovals(ctx, t.lt.id)
+	if err != nil {
+		t.agent.cfg.Logger.Error("read approvals", "thread", t.lt.id, "error", err)
+	}
+	for _, a := range pending {
+		if a.GetTurnId() != t.id() {
+			continue
+		}
+		a = proto.CloneOf(a)
+		a.Decision, a.DecidedBy, a.DecidedAtMs = heddlev1.Decision_DECISION_CANCEL, approval.ByInterrupt, t.agent.now()
+		events = append([]*heddlev1.Event{{TurnId: t.id(), Payload: &heddlev1.Event_ApprovalResolved{ApprovalResolved: &heddlev1.ApprovalResolved{Approval: a}}}}, events...)
+	}
+	open, err := t.agent.store.OpenItems(ctx, t.lt.id)
+	if err != nil {
+		t.agent.cfg.Logger.Error("read open items", "thread", t.lt.id, "error", err)
+	}
+	for _, item := range open {
+		if item.GetTurnId() != t.id() || item.GetCommandExecution() != nil && t.runs(item.GetId()) {
+			continue
+		}
+		item = proto.CloneOf(item)
+		item.Status, item.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_FAILED, t.agent.now()
+		events = append([]*heddlev1.Event{itemCompleted(item)}, events...)
+	}
+	return events
+}
+
+// runs reports whether a process of the item still runs.
+func (t *turn) runs(itemID string) bool {
+	return len(t.lt.processes(func(p *process) bool { return p.item.GetId() == itemID && p.isRunning() })) > 0
+}
+
+// copies are the events as they were before a log numbered them. Those that do
+// not end the turn are left out: they may be what the log refused.
+func copies(end []*heddlev1.Event) []*heddlev1.Event {
+	var out []*heddlev1.Event
+	for _, ev := range end {
+		if ev.GetTurnCompleted() != nil || ev.GetErrorRaised() != nil {
+			c := proto.CloneOf(ev)
+			c.Seq, c.TimeMs = 0, 0
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // recordEnd makes the end durable.
 func (t *turn) recordEnd(events []*heddlev1.Event) {
 	for i := range finishAttempts {
@@ -71,6 +136,7 @@ func (t *turn) recordEnd(events []*heddlev1.Event) {
 			return
 		}
 		t.agent.cfg.Logger.Error("record the end of a turn", "thread", t.lt.id, "turn", t.id(), "attempt", i+1, "error", err)
+		events = t.mend(events)
 		select {
 		case <-time.After(100 * time.Millisecond << i):
 		case <-t.agent.ctx.Done():

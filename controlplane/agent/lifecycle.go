@@ -45,14 +45,12 @@ func (a *Agent) Unheld(threadID string) {
 	}
 }
 
-// EndThread interrupts the running turn, ends every process and forgets the
-// thread, for archive and delete. No turn can begin until done has returned.
-func (a *Agent) EndThread(ctx context.Context, threadID string, done func() error) error {
-	lt := a.peek(threadID)
-	if lt == nil {
-		return done()
-	}
-	if err := lt.acquire(ctx); err != nil {
+// EndThread interrupts the running turn, ends every process, records the events
+// and forgets the thread, for archive and delete. No turn can begin until done,
+// which may be nil, has returned.
+func (a *Agent) EndThread(ctx context.Context, threadID string, events []*heddlev1.Event, done func() error) error {
+	lt, err := a.acquired(ctx, threadID)
+	if err != nil {
 		return err
 	}
 	defer lt.release()
@@ -68,11 +66,16 @@ func (a *Agent) EndThread(ctx context.Context, threadID string, done func() erro
 	if err := a.cfg.Dispatcher.ReleaseThread(ctx, threadID); err != nil {
 		a.cfg.Logger.Warn("release the thread's lease", "thread", threadID, "error", err)
 	}
-	if err := done(); err != nil {
-		return err
+	if len(events) > 0 {
+		if err := lt.append(events...).Wait(ctx); err != nil {
+			return err
+		}
 	}
 	a.forget(lt)
-	return nil
+	if done == nil {
+		return nil
+	}
+	return done()
 }
 
 // Terminals lists the processes that run in a thread.

@@ -135,6 +135,24 @@ func (lt *live) acquire(ctx context.Context) error {
 
 func (lt *live) release() { <-lt.gate }
 
+// acquired returns the live thread with its gate held. One that was forgotten
+// while somebody waited for the gate is looked up again: its epoch is old.
+func (a *Agent) acquired(ctx context.Context, id string) (*live, error) {
+	for {
+		lt, err := a.thread(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if err := lt.acquire(ctx); err != nil {
+			return nil, err
+		}
+		if a.peek(id) == lt {
+			return lt, nil
+		}
+		lt.release()
+	}
+}
+
 // append puts events into the thread's log under the held epoch.
 func (lt *live) append(events ...*heddlev1.Event) *eventlog.Pending {
 	lt.mu.Lock()
@@ -215,11 +233,8 @@ func (lt *live) steerInstead(ctx context.Context, t *turn, r TurnRequest) (*Turn
 
 // UpdateSettings lays a patch over a thread's settings, durably.
 func (a *Agent) UpdateSettings(ctx context.Context, threadID string, patch *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
-	lt, err := a.thread(ctx, threadID)
+	lt, err := a.acquired(ctx, threadID)
 	if err != nil {
-		return nil, err
-	}
-	if err := lt.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer lt.release()
@@ -236,10 +251,11 @@ func (a *Agent) UpdateSettings(ctx context.Context, threadID string, patch *hedd
 
 // Record appends events of the thread itself (name, archive state) durably.
 func (a *Agent) Record(ctx context.Context, threadID string, events ...*heddlev1.Event) error {
-	lt, err := a.thread(ctx, threadID)
+	lt, err := a.acquired(ctx, threadID)
 	if err != nil {
 		return err
 	}
+	defer lt.release()
 	return lt.append(events...).Wait(ctx)
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
+	"github.com/heddle-dev/heddle/controlplane/failpoint"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -162,6 +163,7 @@ func (p *process) follow(open func(context.Context) (Handle, error)) {
 		if a.ctx.Err() != nil && err != nil {
 			return
 		}
+		failpoint.Hit("agent/process-ended")
 		recorded := p.finish(res, err)
 		time.AfterFunc(settleAfter, func() {
 			if recorded == nil || recorded() == nil {

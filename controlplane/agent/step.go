@@ -11,6 +11,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
+	"github.com/heddle-dev/heddle/controlplane/failpoint"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -350,6 +351,7 @@ func (t *turn) commitStep(s *step) ([]*call, error) {
 		}
 		return nil, err
 	}
+	failpoint.Hit("agent/step-committed")
 	return ready, nil
 }
 

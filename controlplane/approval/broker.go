@@ -75,6 +75,8 @@ func (b *Broker) Open(q Question) *Pending {
 	b.mu.Unlock()
 	if at := q.Approval.GetExpiresAtMs(); at > 0 {
 		wait := max(0, time.UnixMilli(at).Sub(b.clock()))
+		p.decide.Lock()
+		defer p.decide.Unlock()
 		p.timer = time.AfterFunc(wait, func() {
 			// A store that fails is reported to the waiting turn through Done.
 			_, _, _ = p.Decide(context.Background(), q.Approval.GetDefaultDecision(), nil, ByDeadline)

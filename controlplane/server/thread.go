@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/controlplane/session"
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -60,12 +62,8 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 func (s *threadService) create(ctx context.Context, caller string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
 	now := s.cfg.Clock().UnixMilli()
 	row.CreatedAtMs, row.UpdatedAtMs = now, now
-	bound, cancel := context.WithTimeout(ctx, inspectBound)
-	defer cancel()
-	found, err := s.cfg.Agent.Look(bound, row)
-	if err != nil {
-		s.cfg.Logger.Debug("look at the workspace", "thread", row.GetId(), "error", err)
-	} else {
+	found := s.look(ctx, row)
+	if found != nil {
 		row.Git = found.GetGit()
 		for _, f := range found.GetInstructions() {
 			row.InstructionSources = append(row.InstructionSources, f.GetPath())
@@ -90,6 +88,22 @@ func (s *threadService) create(ctx context.Context, caller string, row *heddlev1
 		s.cfg.Logger.Warn("prewarm", "thread", row.GetId(), "error", err)
 	}
 	return stored, nil
+}
+
+// look looks at the workspace where an executor is there to do it at once.
+func (s *threadService) look(ctx context.Context, row *heddlev1.Thread) *executorv1.Inspection {
+	there := slices.ContainsFunc(s.cfg.Fleet.Status(), func(e *heddlev1.ExecutorStatus) bool { return e.GetConnected() })
+	if !there {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectBound)
+	defer cancel()
+	found, err := s.cfg.Agent.Look(ctx, row)
+	if err != nil {
+		s.cfg.Logger.Debug("look at the workspace", "thread", row.GetId(), "error", err)
+		return nil
+	}
+	return found
 }
 
 func (s *threadService) GetThread(ctx context.Context, r *heddlev1.GetThreadRequest) (*heddlev1.GetThreadResponse, error) {
@@ -244,10 +258,8 @@ func (s *threadService) ArchiveThread(ctx context.Context, r *heddlev1.ArchiveTh
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeBound)
 	defer cancel()
-	err = s.cfg.Agent.EndThread(ctx, row.GetId(), func() error {
-		return s.record(ctx, row.GetId(), &heddlev1.Event{Payload: &heddlev1.Event_ThreadArchived{ThreadArchived: &heddlev1.ThreadArchived{}}})
-	})
-	if err != nil {
+	archived := &heddlev1.Event{Payload: &heddlev1.Event_ThreadArchived{ThreadArchived: &heddlev1.ThreadArchived{}}}
+	if err := s.cfg.Agent.EndThread(ctx, row.GetId(), []*heddlev1.Event{archived}, nil); err != nil {
 		return nil, err
 	}
 	return &heddlev1.ArchiveThreadResponse{}, nil
@@ -281,7 +293,12 @@ func (s *threadService) DeleteThread(ctx context.Context, r *heddlev1.DeleteThre
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeBound)
 	defer cancel()
-	if err := s.cfg.Agent.EndThread(ctx, id, func() error { return s.cfg.Log.Delete(ctx, id) }); err != nil {
+	if row.GetArchived() {
+		err = s.cfg.Log.Delete(ctx, id)
+	} else {
+		err = s.cfg.Agent.EndThread(ctx, id, nil, func() error { return s.cfg.Log.Delete(ctx, id) })
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.cfg.Outputs.DeleteThread(id); err != nil {

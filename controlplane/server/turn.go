@@ -78,7 +78,7 @@ func (s *turnService) InterruptTurn(ctx context.Context, r *heddlev1.InterruptTu
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cfg.Agent.Interrupt(ctx, row.GetId(), r.GetTurnId()); err != nil {
+	if err := s.cfg.Agent.Interrupt(row.GetId(), r.GetTurnId()); err != nil {
 		return nil, err
 	}
 	return &heddlev1.InterruptTurnResponse{}, nil
