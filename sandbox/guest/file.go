@@ -74,7 +74,8 @@ func fileStat(fd int) (guestproto.Stat, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return guestproto.Stat{}, err
 	}
-	r := guestproto.Stat{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, UID: st.Uid, GID: st.Gid, Nlink: uint64(st.Nlink),
+	r := guestproto.Stat{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, UID: st.Uid, GID: st.Gid, Nlink: uint64(st.Nlink), //nolint:unconvert // 32 bits on arm64
+
 		Size: st.Size, MtimeNS: st.Mtim.Nano()}
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		var b [unix.PathMax]byte
