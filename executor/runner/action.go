@@ -175,7 +175,7 @@ func (r *Runner) begin(l *lease, m *executorv1.Action) {
 		id: m.GetActionId(), leaseID: l.id, epoch: l.epoch, lease: l, cancel: cancel,
 		wake: make(chan struct{}, 1), acked: make(chan struct{}), delivered: make(chan struct{}),
 	}
-	if p := m.GetStartProcess(); p.GetTty() || p.GetStdin() == executorv1.StdinMode_STDIN_MODE_PIPE {
+	if takesInput(m) {
 		a.input = newInput(a.overrun)
 	}
 	r.actions[a.id] = a
@@ -234,6 +234,12 @@ func (r *Runner) perform(ctx context.Context, a *action, m *executorv1.Action) *
 		fault = r.inspect(ctx, k.Inspect, res)
 	case *executorv1.Action_ReadFile:
 		fault = r.readFile(ctx, a, m, k.ReadFile, res)
+	case *executorv1.Action_FileOperation:
+		fault = r.fileOperation(ctx, a, m, k.FileOperation, res)
+	case *executorv1.Action_WatchFiles:
+		fault = r.watchFiles(ctx, a, res)
+	case *executorv1.Action_SearchFiles:
+		fault = r.searchFiles(ctx, a, k.SearchFiles.GetSearch(), res)
 	default:
 		fault = &heddlev1.ActionError{Code: codeRefused, Message: fmt.Sprintf("this executor does not know actions of kind %T", k)}
 	}

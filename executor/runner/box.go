@@ -44,6 +44,9 @@ type Files interface {
 	MkdirAll(ctx context.Context, path string, perm os.FileMode) error
 	Remove(ctx context.Context, path string, recursive bool) error
 	Rename(ctx context.Context, from, to string, noReplace bool) error
+	ReadDir(ctx context.Context, path string, max int) ([]sandbox.DirEntry, error)
+	Mkdir(ctx context.Context, path string, perm os.FileMode) error
+	Copy(ctx context.Context, from, to string, recursive bool) error
 }
 
 // Sandboxes is the Boxes of a sandbox manager.

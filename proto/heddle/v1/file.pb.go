@@ -307,8 +307,10 @@ func (x *FileRead) GetMaxBytes() int64 {
 // FileWrite replaces or creates a file in one step. Its content travels beside
 // the operation, at most 64 MiB.
 type FileWrite struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Bytes of content that follow; with any other number nothing is written.
+	Size          int64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,6 +350,13 @@ func (x *FileWrite) GetPath() string {
 		return x.Path
 	}
 	return ""
+}
+
+func (x *FileWrite) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
 }
 
 type DirectoryCreate struct {
@@ -1223,11 +1232,11 @@ func (*WatchEvent_Added) isWatchEvent_Event() {}
 
 func (*WatchEvent_Changed) isWatchEvent_Event() {}
 
-// WatchAdded answers a WatchAdd, in order.
+// WatchAdded answers a WatchAdd, in order. With a fault there is no watch.
 type WatchAdded struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	WatchId string                 `protobuf:"bytes,1,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
-	// Links resolved, as far as the path exists.
+	// As asked for; changed paths are below it.
 	Path          string     `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	Fault         *FileFault `protobuf:"bytes,3,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1614,9 +1623,10 @@ const file_heddle_v1_file_proto_rawDesc = "" +
 	"\toperation\";\n" +
 	"\bFileRead\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1b\n" +
-	"\tmax_bytes\x18\x02 \x01(\x03R\bmaxBytes\"\x1f\n" +
+	"\tmax_bytes\x18\x02 \x01(\x03R\bmaxBytes\"3\n" +
 	"\tFileWrite\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"C\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\"C\n" +
 	"\x0fDirectoryCreate\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\"#\n" +
