@@ -186,6 +186,12 @@ func (a *action) describe() string {
 		return "the inspection of a workspace"
 	case *executorv1.Action_ReadFile:
 		return "the reading of a file"
+	case *executorv1.Action_FileOperation:
+		return "a file operation"
+	case *executorv1.Action_WatchFiles:
+		return "the watching of files"
+	case *executorv1.Action_SearchFiles:
+		return "a file search"
 	}
 	return "action " + a.id
 }

@@ -31,6 +31,9 @@ type client struct {
 	// id is the lease scope of the connection's own commands.
 	id    string
 	tasks sync.WaitGroup
+	// watches and searches are the connection's own.
+	watches  *watches
+	searches *searches
 
 	mu           sync.Mutex
 	initialized  bool
@@ -51,7 +54,9 @@ func (s *Server) Serve(ctx context.Context, stream jsonrpc.Stream) error {
 	c := &client{
 		srv: s, conn: jsonrpc.NewConn(stream), ctx: ctx, cancel: cancel, id: uuid.NewString(),
 		subs: map[string]*subscription{}, lanes: map[string][]func(){}, asked: map[int64]*heddlev1.Approval{}, execs: map[string]*execution{},
+		searches: newSearches(),
 	}
+	c.watches = newWatches(c)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()

@@ -126,7 +126,43 @@ func table(method string) (entry, bool) {
 	case "permissionProfile/list":
 		return fixed[protocol.PageParams](list{"data": profileSummaries(), "nextCursor": nil}), true
 	}
+	if e, ok := fileTable(method); ok {
+		return e, true
+	}
 	return absent(method)
+}
+
+// fileTable returns what is done for a method about files or the config file.
+func fileTable(method string) (entry, bool) {
+	switch method {
+	case "fs/readFile":
+		return handle((*Server).fsReadFile), true
+	case "fs/writeFile":
+		return handle((*Server).fsWriteFile), true
+	case "fs/createDirectory":
+		return handle((*Server).fsCreateDirectory), true
+	case "fs/getMetadata":
+		return handle((*Server).fsGetMetadata), true
+	case "fs/readDirectory":
+		return handle((*Server).fsReadDirectory), true
+	case "fs/remove":
+		return handle((*Server).fsRemove), true
+	case "fs/copy":
+		return handle((*Server).fsCopy), true
+	case "fs/watch":
+		return inline((*Server).fsWatch), true
+	case "fs/unwatch":
+		return inline((*Server).fsUnwatch), true
+	case "fuzzyFileSearch":
+		return handle((*Server).fuzzyFileSearch), true
+	case "fuzzyFileSearch/sessionStart":
+		return inline((*Server).searchStart), true
+	case "fuzzyFileSearch/sessionUpdate":
+		return inline((*Server).searchUpdate), true
+	case "fuzzyFileSearch/sessionStop":
+		return inline((*Server).searchStop), true
+	}
+	return entry{}, false
 }
 
 // absent answers for what heddle does not have, where an empty answer is true.
