@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,15 +12,16 @@ import (
 	"time"
 )
 
-// role starts a long-lived role and ends it with the test.
-func (w *world) role(args ...string) *exec.Cmd {
+// role starts a long-lived role and ends it with the test. It returns the file
+// with what the role writes.
+func (w *world) role(args ...string) (log string) {
 	w.t.Helper()
 	cmd := w.command(context.WithoutCancel(w.t.Context()), args...)
-	log, err := os.CreateTemp(w.home, "role-*.log")
+	file, err := os.CreateTemp(w.home, "role-*.log")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr = file, file
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func (w *world) role(args ...string) *exec.Cmd {
 	go func() { _ = cmd.Wait(); close(done) }()
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
-			data, _ := os.ReadFile(log.Name())
+			data, _ := os.ReadFile(file.Name())
 			w.t.Logf("%s:\n%s", strings.Join(args, " "), data)
 		}
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -41,7 +41,16 @@ func (w *world) role(args ...string) *exec.Cmd {
 			<-done
 		}
 	})
-	return cmd
+	return file.Name()
+}
+
+// awaitLog waits until a role has written a text.
+func (w *world) awaitLog(log, text string) {
+	w.t.Helper()
+	w.eventually(text+" in "+log, 20*time.Second, func() bool {
+		data, _ := os.ReadFile(log)
+		return strings.Contains(string(data), text)
+	})
 }
 
 func freePort(t *testing.T) string {

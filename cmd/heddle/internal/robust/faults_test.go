@@ -1,0 +1,161 @@
+//go:build robust
+
+package robust
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// tally counts things by name. Names that begin with ~ are no faults.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func newTally() *tally { return &tally{n: map[string]int{}} }
+
+func (t *tally) add(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n[name]++
+}
+
+// faults is the number of faults that were injected.
+func (t *tally) faults() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := 0
+	for name, n := range t.n {
+		if !strings.HasPrefix(name, "~") {
+			sum += n
+		}
+	}
+	return sum
+}
+
+func (t *tally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(t.n)) {
+		fmt.Fprintf(&b, "  %5d %s\n", t.n[name], strings.TrimPrefix(name, "~"))
+	}
+	return b.String()
+}
+
+// injector breaks things at random.
+type injector struct {
+	run  *run
+	rng  *rand.Rand
+	held sync.WaitGroup
+}
+
+// work injects faults until ctx ends.
+func (in *injector) work(ctx context.Context) {
+	for {
+		pause := time.Duration(100+in.rng.IntN(500)) * time.Millisecond
+		select {
+		case <-ctx.Done():
+			in.held.Wait()
+			return
+		case <-time.After(pause):
+		}
+		in.one()
+	}
+}
+
+func (in *injector) one() {
+	switch n := in.rng.IntN(100); {
+	case n < 9:
+		in.signal("controlplane", syscall.SIGKILL, "kill -9 control plane")
+	case n < 12:
+		in.signal("controlplane", syscall.SIGTERM, "SIGTERM control plane")
+	case n < 20:
+		in.signal("executor", syscall.SIGKILL, "kill -9 executor")
+	case n < 30:
+		in.signal("guest", syscall.SIGKILL, "kill -9 guest")
+	case n < 38:
+		in.signal("app-server", syscall.SIGKILL, "kill -9 app-server")
+	case n < 46:
+		in.freeze("controlplane", 1500)
+	case n < 54:
+		in.freeze("executor", 2500)
+	case n < 62:
+		in.freeze("guest", 2000)
+	case n < 70:
+		in.freeze("app-server", 2000)
+	case n < 88:
+		in.drop()
+	default:
+		in.slow()
+	}
+}
+
+// pick chooses a process of a role.
+func (in *injector) pick(role string) int {
+	var pids []int
+	for _, p := range in.run.home.processes() {
+		if p.role == role {
+			pids = append(pids, p.pid)
+		}
+	}
+	if len(pids) == 0 {
+		return 0
+	}
+	return pids[in.rng.IntN(len(pids))]
+}
+
+func (in *injector) signal(role string, sig syscall.Signal, name string) {
+	if pid := in.pick(role); pid != 0 && syscall.Kill(pid, sig) == nil {
+		in.run.tally.add(name)
+	}
+}
+
+func (in *injector) freeze(role string, most int) {
+	pid := in.pick(role)
+	if pid == 0 || syscall.Kill(pid, syscall.SIGSTOP) != nil {
+		return
+	}
+	in.run.tally.add("freeze " + role)
+	wait := time.Duration(50+in.rng.IntN(most)) * time.Millisecond
+	in.held.Go(func() {
+		time.Sleep(wait)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	})
+}
+
+// client chooses a connection, of a socket only when drop is set.
+func (in *injector) client(drop bool) *client {
+	var open []*client
+	for _, s := range in.run.seats {
+		if c := s.current(); c != nil && !c.closed() && (!drop || s.kind != "stdio") {
+			open = append(open, c)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return open[in.rng.IntN(len(open))]
+}
+
+func (in *injector) drop() {
+	if c := in.client(true); c != nil {
+		c.link.close()
+		in.run.tally.add("connection dropped")
+	}
+}
+
+func (in *injector) slow() {
+	if c := in.client(false); c != nil {
+		c.slow.Store(int64(500 + in.rng.IntN(3000)))
+		in.run.tally.add("client stops reading")
+	}
+}
