@@ -303,6 +303,13 @@ func (s *Session) attach() (err error, fatal bool) {
 		return err, true
 	}
 	defer func() {
+		s.mu.Lock()
+		closing := s.closing
+		s.mu.Unlock()
+		if closing {
+			// The answer to Detach is still to come over this connection.
+			<-s.ctx.Done()
+		}
 		if err := conn.Close(); err != nil {
 			s.cfg.Logger.Debug("closing the connection failed", "error", err)
 		}
