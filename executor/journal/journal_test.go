@@ -32,11 +32,11 @@ func result(id string, code int32) *executorv1.ActionResult {
 		Outcome: &executorv1.ActionResult_Process{Process: &executorv1.ProcessResult{ExitCode: code}}}
 }
 
-func accept(t testing.TB, j *journal.Journal, id string) journal.State {
-	t.Helper()
+func accept(tb testing.TB, j *journal.Journal, id string) journal.State {
+	tb.Helper()
 	st, err := j.Accept(action(id))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return st
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/heddle-dev/heddle/executor/output"
 )
 
-func stream(t testing.TB, cfg output.Config) *output.Stream {
-	t.Helper()
-	cfg.Spool = filepath.Join(t.TempDir(), "spool")
+func stream(tb testing.TB, cfg output.Config) *output.Stream {
+	tb.Helper()
+	cfg.Spool = filepath.Join(tb.TempDir(), "spool")
 	if cfg.Notify == nil {
 		cfg.Notify = func() {}
 	}
 	s := output.New(cfg)
-	t.Cleanup(s.Discard)
+	tb.Cleanup(s.Discard)
 	return s
 }
 
