@@ -23,27 +23,27 @@ import (
 	"github.com/heddle-dev/heddle/sandbox/sandboxtest"
 )
 
-func manager(t testing.TB) *sandbox.Manager {
-	t.Helper()
-	m, err := sandbox.NewManager(t.Context(), sandbox.Config{StateDir: filepath.Join(t.TempDir(), "state"), GuestPath: sandboxtest.Helper(t)})
+func manager(tb testing.TB) *sandbox.Manager {
+	tb.Helper()
+	m, err := sandbox.NewManager(tb.Context(), sandbox.Config{StateDir: filepath.Join(tb.TempDir(), "state"), GuestPath: sandboxtest.Helper(tb)})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := m.Close(ctx); err != nil {
-			t.Error("close manager:", err)
+			tb.Error("close manager:", err)
 		}
 	})
 	return m
 }
 
-func acquire(t testing.TB, m *sandbox.Manager, p sandbox.Policy) *sandbox.Sandbox {
-	t.Helper()
-	s, err := m.Acquire(t.Context(), t.Name(), p)
+func acquire(tb testing.TB, m *sandbox.Manager, p sandbox.Policy) *sandbox.Sandbox {
+	tb.Helper()
+	s, err := m.Acquire(tb.Context(), tb.Name(), p)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -54,17 +54,17 @@ type output struct {
 }
 
 // run starts a command, reads both streams to their end and waits.
-func run(t testing.TB, s *sandbox.Sandbox, c sandbox.Cmd) output {
-	t.Helper()
+func run(tb testing.TB, s *sandbox.Sandbox, c sandbox.Cmd) output {
+	tb.Helper()
 	if c.Env == nil {
 		c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/", "LC_ALL=C"}
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 20 * time.Second
 	}
-	p, err := s.Start(t.Context(), c)
+	p, err := s.Start(tb.Context(), c)
 	if err != nil {
-		t.Fatalf("start %q: %v", c.Argv, err)
+		tb.Fatalf("start %q: %v", c.Argv, err)
 	}
 	var o, e bytes.Buffer
 	var wg sync.WaitGroup
@@ -72,9 +72,9 @@ func run(t testing.TB, s *sandbox.Sandbox, c sandbox.Cmd) output {
 	if p.Stderr() != nil {
 		wg.Go(func() { io.Copy(&e, p.Stderr()) })
 	}
-	r, err := p.Wait(t.Context())
+	r, err := p.Wait(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	wg.Wait()
 	p.Stdout().Close()
@@ -87,6 +87,7 @@ func run(t testing.TB, s *sandbox.Sandbox, c sandbox.Cmd) output {
 func sh(script string) sandbox.Cmd { return sandbox.Cmd{Argv: []string{"bash", "-c", script}} }
 
 func levels(t *testing.T, f func(t *testing.T, s *sandbox.Sandbox, ws string)) {
+	t.Helper()
 	for _, l := range []sandbox.Level{sandbox.ReadOnly, sandbox.WorkspaceWrite, sandbox.FullAccess} {
 		t.Run(l.String(), func(t *testing.T) {
 			ws := t.TempDir()
@@ -97,6 +98,7 @@ func levels(t *testing.T, f func(t *testing.T, s *sandbox.Sandbox, ws string)) {
 
 func TestTrue(t *testing.T) {
 	levels(t, func(t *testing.T, s *sandbox.Sandbox, ws string) {
+		t.Helper()
 		if o := run(t, s, sandbox.Cmd{Argv: []string{"true"}}); o.ExitCode != 0 || o.out != "" || o.err != "" {
 			t.Errorf("true: %+v", o)
 		}
@@ -111,6 +113,7 @@ func TestTrue(t *testing.T) {
 
 func TestWorkspaceWrite(t *testing.T) {
 	levels(t, func(t *testing.T, s *sandbox.Sandbox, ws string) {
+		t.Helper()
 		run(t, s, sh("echo x > ok"))
 		_, err := os.Stat(filepath.Join(ws, "ok"))
 		if want := s.Policy().Level != sandbox.ReadOnly; want != (err == nil) {
@@ -121,6 +124,7 @@ func TestWorkspaceWrite(t *testing.T) {
 
 func TestProcess(t *testing.T) {
 	levels(t, func(t *testing.T, s *sandbox.Sandbox, ws string) {
+		t.Helper()
 		t.Run("stdin", func(t *testing.T) { stdinReachesTheCommand(t, s) })
 		t.Run("terminal", func(t *testing.T) { terminal(t, s) })
 		t.Run("signal", func(t *testing.T) { signals(t, s) })
@@ -248,6 +252,7 @@ func timeoutIsExact(t *testing.T, s *sandbox.Sandbox) {
 
 func TestFiles(t *testing.T) {
 	levels(t, func(t *testing.T, s *sandbox.Sandbox, ws string) {
+		t.Helper()
 		if s.Policy().Level == sandbox.ReadOnly {
 			err := s.FS().WriteFile(t.Context(), filepath.Join(ws, "f"), []byte("x"), sandbox.WriteOptions{})
 			if !errors.Is(err, syscall.EROFS) {
@@ -666,6 +671,7 @@ func BenchmarkParallelBare(b *testing.B) {
 }
 
 func inParallel(b *testing.B, n int, f func(i int) error) {
+	b.Helper()
 	var wg sync.WaitGroup
 	var left atomic.Int64
 	left.Store(int64(b.N))

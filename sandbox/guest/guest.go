@@ -54,13 +54,11 @@ func Main() {
 			unix.CloseOnExec(fd)
 		}
 	}
-	if err := serve(); err != nil {
-		fmt.Fprintln(os.Stderr, "heddle-guest:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	fmt.Fprintln(os.Stderr, "heddle-guest:", serve())
+	os.Exit(1)
 }
 
+// serve works until the owner goes away, which ends the process; it returns only what prevented that.
 func serve() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make process undumpable: %w", err)
@@ -83,8 +81,7 @@ func serve() error {
 	for {
 		m, err := conn.Recv()
 		if err != nil {
-			s.endAll()
-			return nil // the owner is gone, or wants us gone
+			s.endAll() // the owner is gone, or wants us gone
 		}
 		s.dispatch(m, busy)
 	}

@@ -30,10 +30,9 @@ type process struct {
 
 // streams are the descriptors of a command's start, in the order of the protocol.
 type streams struct {
-	cgroup          int
-	stdio           [3]int
-	master, tty     int
-	ownMaster, cgOK bool
+	cgroup      int
+	stdio       [3]int
+	master, tty int
 }
 
 // start runs a command and answers; the end follows as a frame of its own.

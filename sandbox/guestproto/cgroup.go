@@ -2,6 +2,8 @@ package guestproto
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +16,7 @@ func RemoveCgroup(dir string) error {
 	var err error
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
-		if err = removeTree(dir); err == nil || os.IsNotExist(err) {
+		if err = removeTree(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 	}
@@ -64,7 +66,7 @@ func SweepBoxes(ownerDir string) {
 
 func removeEmptied(dir string) {
 	for range 100 {
-		if err := os.Remove(dir); err == nil || os.IsNotExist(err) {
+		if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -47,10 +47,10 @@ func config(b guestproto.Box) *configs.Config {
 		Sysctl: map[string]string{"user.max_user_namespaces": "0"},
 	}
 	if b.Memory > 0 {
-		c.Cgroups.Resources.Memory = b.Memory
+		c.Cgroups.Memory = b.Memory
 	}
 	if b.Pids > 0 {
-		c.Cgroups.Resources.PidsLimit = &b.Pids
+		c.Cgroups.PidsLimit = &b.Pids
 	}
 	if b.Rootless {
 		c.Sysctl["user.max_user_namespaces"] = "1"

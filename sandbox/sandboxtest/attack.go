@@ -26,12 +26,12 @@ func Attack() {
 	}
 	op := attacks[os.Args[1]]
 	if op == nil {
-		fmt.Println("no such operation")
+		fmt.Fprintln(os.Stdout, "no such operation")
 		os.Exit(3)
 	}
 	runtime.LockOSThread()
 	if err := op(os.Args[2:]); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	os.Exit(0)

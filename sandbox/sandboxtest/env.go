@@ -30,9 +30,9 @@ type Env struct {
 }
 
 // NewEnv makes an environment below base, a directory that is neither in /tmp nor in /run.
-func NewEnv(t testing.TB, base string, level sandbox.Level, tool string, noCgroup bool) *Env {
-	t.Helper()
-	e := &Env{T: t, Level: level, Root: os.Geteuid() == 0, Tool: tool}
+func NewEnv(tb testing.TB, base string, level sandbox.Level, tool string, noCgroup bool) *Env {
+	tb.Helper()
+	e := &Env{T: tb, Level: level, Root: os.Geteuid() == 0, Tool: tool}
 	e.WS, e.Outside, e.Home = filepath.Join(base, "ws"), filepath.Join(base, "outside"), filepath.Join(base, "home")
 	e.Secret = filepath.Join(e.Home, ".ssh", "id_rsa")
 	for _, d := range []string{filepath.Join(e.WS, ".git", "hooks"), e.Outside, filepath.Dir(e.Secret)} {
@@ -41,15 +41,15 @@ func NewEnv(t testing.TB, base string, level sandbox.Level, tool string, noCgrou
 	e.must(os.WriteFile(filepath.Join(e.WS, ".git", "config"), []byte("[core]\n"), 0o644))
 	e.must(os.WriteFile(e.Secret, []byte("PRIVATE"), 0o600))
 	e.must(os.WriteFile(filepath.Join(e.Home, ".bashrc"), nil, 0o644))
-	e.Cfg = sandbox.Config{StateDir: filepath.Join(base, "state"), GuestPath: Helper(t), NoCgroup: noCgroup}
+	e.Cfg = sandbox.Config{StateDir: filepath.Join(base, "state"), GuestPath: Helper(tb), NoCgroup: noCgroup}
 	var err error
 	e.M, err = sandbox.NewManager(context.Background(), e.Cfg)
 	e.must(err)
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := e.M.Close(ctx); err != nil {
-			t.Errorf("close manager: %v", err)
+			tb.Errorf("close manager: %v", err)
 		}
 	})
 	e.S = e.Acquire(sandbox.Policy{})
@@ -110,8 +110,8 @@ func (e *Env) RunIn(s *sandbox.Sandbox, c sandbox.Cmd) Output {
 }
 
 // Finish reads a process's output to the end and waits for it.
-func Finish(t testing.TB, p *sandbox.Proc) Output {
-	t.Helper()
+func Finish(tb testing.TB, p *sandbox.Proc) Output {
+	tb.Helper()
 	var o, errs bytes.Buffer
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = io.Copy(&o, p.Stdout()) })
@@ -120,7 +120,7 @@ func Finish(t testing.TB, p *sandbox.Proc) Output {
 	}
 	r, err := p.Wait(context.Background())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	wg.Wait()
 	p.Stdout().Close()

@@ -17,14 +17,14 @@ var helper = sync.OnceValues(buildHelper)
 
 // Helper returns the path of the helper binary: $HEDDLE_GUEST, or one built for this source tree and cached
 // under the temporary directory.
-func Helper(t testing.TB) string {
-	t.Helper()
+func Helper(tb testing.TB) string {
+	tb.Helper()
 	if p := os.Getenv("HEDDLE_GUEST"); p != "" {
 		return p
 	}
 	p, err := helper()
 	if err != nil {
-		t.Fatalf("build sandbox helper: %v", err)
+		tb.Fatalf("build sandbox helper: %v", err)
 	}
 	return p
 }

@@ -200,7 +200,7 @@ func Owner() {
 	level, err := sandbox.ParseLevel(a[0])
 	check := func(err error) {
 		if err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stdout, err)
 			os.Exit(1)
 		}
 	}
@@ -214,7 +214,7 @@ func Owner() {
 	for survivors("sleep 987661") < 2 {
 		time.Sleep(5 * time.Millisecond)
 	}
-	fmt.Println("ready")
+	fmt.Fprintln(os.Stdout, "ready")
 	select {}
 }
 

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // base makes a directory that contained sandboxes show at its own place.
 func base(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "heddle-rows-")
+	dir, err := os.MkdirTemp("/var/tmp", "heddle-rows-") //nolint:usetesting // /tmp is private in a sandbox
 	if err != nil {
 		t.Fatal(err)
 	}
