@@ -159,6 +159,7 @@ func TestProcess(t *testing.T) {
 }
 
 func stdinReachesTheCommand(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
 	p, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"cat"}, Stdin: sandbox.StdinPipe, Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +183,7 @@ func stdinReachesTheCommand(t *testing.T, s *sandbox.Sandbox) {
 }
 
 func terminal(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
 	p, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", `test -t 0 -a -t 1 -a -t 2 && stty size; read line; echo "got $line"; stty size; read -r x || echo eof`},
 		TTY: true, Rows: 30, Cols: 100, Env: []string{"PATH=/usr/bin:/bin", "TERM=dumb"}})
 	if err != nil {
@@ -220,6 +222,7 @@ func terminal(t *testing.T, s *sandbox.Sandbox) {
 }
 
 func signals(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
 	for _, tty := range []bool{false, true} {
 		p, err := s.Start(t.Context(), sandbox.Cmd{Argv: []string{"bash", "-c", "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.01; done"}, TTY: tty, MergeStderr: true,
 			Env: []string{"PATH=/usr/bin:/bin"}})
@@ -242,6 +245,7 @@ func signals(t *testing.T, s *sandbox.Sandbox) {
 }
 
 func timeoutIsExact(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
 	c := sh("trap '' TERM; sleep 60 & sleep 60")
 	c.Timeout = 250 * time.Millisecond
 	o := run(t, s, c)
@@ -265,6 +269,7 @@ func TestFiles(t *testing.T) {
 }
 
 func files(t *testing.T, f sandbox.FS, ws string) {
+	t.Helper()
 	ctx := t.Context()
 	ok := func(err error) {
 		t.Helper()
@@ -480,6 +485,7 @@ func TestKeeperKilled(t *testing.T) {
 
 // boxCgroups returns the cgroups that were made for the sandboxes of a state directory.
 func boxCgroups(t *testing.T, state string) []string {
+	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(state, "owners", "*", "runc", "*", "state.json"))
 	var out []string
 	for _, f := range files {

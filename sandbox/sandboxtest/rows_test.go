@@ -55,6 +55,7 @@ func TestRows(t *testing.T) {
 }
 
 func rows(t *testing.T, column int, level sandbox.Level, noCgroup bool) {
+	t.Helper()
 	dir := base(t)
 	tool := filepath.Join(dir, "tool")
 	exe, err := os.Executable()
