@@ -77,8 +77,19 @@ func newExecCommand() *cobra.Command {
 		execmode.Drain(os.Stdin)
 		return usageError(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	cmd.AddCommand(newExecResumeCommand(f))
+	cmd.AddCommand(newExecResumeCommand(f), newExecForkCommand(f))
 	return cmd
+}
+
+func newExecForkCommand(f *execFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "fork THREAD_ID [PROMPT]",
+		Short: "Run a turn on a copy of an earlier thread",
+		Args:  usageArgs(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runExec(cmd, f, &execmode.Resume{ID: args[0], Fork: true}, first(args[1:]))
+		},
+	}
 }
 
 func newExecResumeCommand(f *execFlags) *cobra.Command {
@@ -167,7 +178,11 @@ func runExec(cmd *cobra.Command, f *execFlags, resume *execmode.Resume, prompt s
 	opts.Color = f.color == "always" || f.color == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stderr)
 
 	interrupts := make(chan os.Signal, 2)
-	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(sig) { // nohup and background jobs mean it
+			signal.Notify(interrupts, sig)
+		}
+	}
 	defer signal.Stop(interrupts)
 	asked := make(chan struct{}, 2)
 	go func() {

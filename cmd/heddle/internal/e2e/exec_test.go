@@ -148,9 +148,14 @@ func TestExecResume(t *testing.T) {
 		t.Errorf("resume by id: %+v", third)
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if last := m.requests[len(m.requests)-1]; !strings.Contains(last, "now RUN") {
+	last := m.requests[len(m.requests)-1]
+	m.mu.Unlock()
+	if !strings.Contains(last, "now RUN") {
 		t.Error("the resumed turn did not carry the history")
+	}
+	fork := events(t, w.exec("--json", "fork", id, "HELLO from the copy").stdout)
+	if got := fmt.Sprint(fork[0]["thread_id"]); got == id || fork[len(fork)-1]["type"] != "turn.completed" {
+		t.Errorf("fork of %s: %v", id, fork)
 	}
 }
 

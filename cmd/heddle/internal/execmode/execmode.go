@@ -62,6 +62,8 @@ type Resume struct {
 	// when Cwd is empty too.
 	ID  string
 	Cwd string
+	// Fork works on a copy, which the new thread is.
+	Fork bool
 }
 
 // Outcome is how a run ended.

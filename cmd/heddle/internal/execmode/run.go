@@ -133,6 +133,9 @@ func (r *runner) openThread(ctx context.Context) (warnings []string, err error) 
 			return nil, err
 		}
 	}
+	if r.opts.Resume.Fork {
+		return nil, r.forkThread(ctx, id)
+	}
 	resp, err := retry(ctx, func() (*heddlev1.LoadThreadResponse, error) {
 		return r.threads.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: id, Settings: r.opts.Thread.GetSettings()})
 	})
@@ -141,6 +144,21 @@ func (r *runner) openThread(ctx context.Context) (warnings []string, err error) 
 	}
 	r.thread = resp.GetThread()
 	return nil, nil
+}
+
+func (r *runner) forkThread(ctx context.Context, id string) error {
+	t := r.opts.Thread
+	resp, err := retry(ctx, func() (*heddlev1.ForkThreadResponse, error) {
+		return r.threads.ForkThread(ctx, &heddlev1.ForkThreadRequest{
+			ThreadId: id, Settings: t.GetSettings(), Ephemeral: t.GetEphemeral(), Source: t.GetSource(),
+			ThreadSource: t.GetThreadSource(), Originator: t.GetOriginator(), Version: t.GetVersion(),
+		})
+	})
+	if err != nil {
+		return err
+	}
+	r.thread = resp.GetThread()
+	return nil
 }
 
 func (r *runner) lastThread(ctx context.Context) (string, error) {
