@@ -36,6 +36,8 @@ type fake struct {
 	onTurn func(f *fake, thread, turn string)
 	// dropAnswer loses the connection after the next StartTurn was accepted.
 	dropAnswer bool
+	// dropped is told when it did.
+	dropped chan struct{}
 
 	mu        sync.Mutex
 	server    *grpc.Server
@@ -58,7 +60,7 @@ type fakeThread struct {
 
 func newFake(t *testing.T) *fake {
 	t.Helper()
-	f := &fake{threads: map[string]*fakeThread{}, detached: make(chan struct{}, 8)}
+	f := &fake{threads: map[string]*fakeThread{}, detached: make(chan struct{}, 8), dropped: make(chan struct{}, 1)}
 	f.start()
 	t.Cleanup(f.stop)
 	return f
@@ -266,6 +268,7 @@ func (f *fake) StartTurn(ctx context.Context, r *heddlev1.StartTurnRequest) (*he
 	f.append(r.GetThreadId(), turn.GetId(), turnStarted(started), itemStarted(user), itemCompleted(user))
 	if drop {
 		// The answer is lost with the connection.
+		f.dropped <- struct{}{}
 		f.stop()
 		return nil, errors.New("gone")
 	}

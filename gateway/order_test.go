@@ -38,12 +38,17 @@ type writeRecorder struct {
 	writes []string
 	all    chan struct{}
 	want   string
+	// each is told of every write.
+	each chan struct{}
 }
 
 func (w *writeRecorder) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writes = append(w.writes, string(b))
+	if w.each != nil {
+		w.each <- struct{}{}
+	}
 	if strings.Contains(string(b), w.want) {
 		close(w.all)
 		w.want = "\x00 never"
@@ -60,7 +65,7 @@ func TestAnswerLeavesAloneBeforeItsNotifications(t *testing.T) {
 	f.onTurn = playMessage
 	g := newGateway(t, f, nil)
 	inR, inW := io.Pipe()
-	rec := &writeRecorder{all: make(chan struct{}), want: `"turn/completed"`}
+	rec := &writeRecorder{all: make(chan struct{}), want: `"turn/completed"`, each: make(chan struct{}, 1000)}
 	done := make(chan error, 1)
 	go func() { done <- g.ServeStdio(t.Context(), inR, rec) }()
 	send := func(line string) {
@@ -72,6 +77,7 @@ func TestAnswerLeavesAloneBeforeItsNotifications(t *testing.T) {
 	send(`{"id":2,"method":"thread/start","params":{"cwd":"/work"}}`)
 	var thread string
 	for thread == "" {
+		<-rec.each
 		rec.mu.Lock()
 		for _, w := range rec.writes {
 			if strings.Contains(w, `"id":2,`) {
@@ -325,14 +331,7 @@ func TestControlPlaneLoss(t *testing.T) {
 	restarted := make(chan struct{})
 	go func() {
 		defer close(restarted)
-		for {
-			f.mu.Lock()
-			dropped := len(f.threads[thread].turns) > 0 && !f.dropAnswer
-			f.mu.Unlock()
-			if dropped {
-				break
-			}
-		}
+		<-f.dropped
 		f.stop()
 		f.start()
 	}()
