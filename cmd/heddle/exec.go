@@ -64,7 +64,7 @@ func newExecCommand() *cobra.Command {
 		Aliases: []string{"e"},
 		Short:   "Run one turn and print its final answer",
 		Long:    execHelp,
-		Example: `  heddle exec "make the tests pass"
+		Example: `  heddle exec -s workspace-write "make the tests pass"
   git diff | heddle exec -s read-only "review this change"
   heddle exec resume --last "and now the docs"`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),

@@ -209,19 +209,17 @@ func (w *world) checkNothingLeft() {
 	if left := mountTable(t); strings.Contains(left, w.home) || strings.Contains(left, w.workspace) {
 		t.Errorf("mounts are left:\n%s", left)
 	}
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(path, "heddle-") {
-			if pids, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")); len(pids) == 0 && w.ownsCgroup(path) {
-				t.Errorf("cgroup is left: %s", path)
-			}
-		}
-		return nil
-	})
 	if names, _ := filepath.Glob(filepath.Join(w.home, "run", "*.sock")); len(names) > 0 {
 		t.Errorf("sockets are left: %v", names)
 	}
-	if owners, _ := os.ReadDir(filepath.Join(w.home, "executor/sandbox/owners")); len(owners) > 0 {
-		t.Errorf("sandbox state is left: %v", owners)
+	// What is left in the state of sandboxes names the cgroups and mounts that
+	// are left with it.
+	owners, _ := filepath.Glob(filepath.Join(w.home, "executor*/sandbox/owners/*"))
+	for _, owner := range owners {
+		if strings.HasSuffix(owner, ".lock") {
+			continue // of an executor that was killed: the next one takes it away
+		}
+		t.Errorf("sandbox state is left: %s: %v", owner, leftCgroups(owner))
 	}
 	for _, name := range []string{".codex", ".agents", ".heddle"} {
 		if _, err := os.Lstat(filepath.Join(w.workspace, name)); err == nil {
@@ -230,15 +228,23 @@ func (w *world) checkNothingLeft() {
 	}
 }
 
-// ownsCgroup tells this world's cgroups from those of tests that run beside it.
-func (w *world) ownsCgroup(path string) bool {
-	records, _ := filepath.Glob(filepath.Join(w.home, "executor/sandbox/owners/*/cgroup"))
-	for _, r := range records {
-		if data, _ := os.ReadFile(r); len(data) > 0 && strings.HasPrefix(path, strings.TrimSpace(string(data))) {
-			return true
+// leftCgroups lists the cgroups that an owner's records name and that exist.
+func leftCgroups(owner string) []string {
+	var out []string
+	records, _ := filepath.Glob(filepath.Join(owner, "cgroup"))
+	states, _ := filepath.Glob(filepath.Join(owner, "runc/*/state.json"))
+	for _, name := range append(records, states...) {
+		data, _ := os.ReadFile(name)
+		for _, field := range strings.FieldsFunc(string(data), func(r rune) bool { return r == '"' || r == '\n' }) {
+			if !strings.HasPrefix(field, "/sys/fs/cgroup/") {
+				continue
+			}
+			if _, err := os.Stat(field); err == nil {
+				out = append(out, field)
+			}
 		}
 	}
-	return false
+	return out
 }
 
 func mountTable(t *testing.T) string {
