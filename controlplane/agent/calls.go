@@ -23,6 +23,9 @@ type call struct {
 	do func(ctx context.Context) result
 	// undo gives back what newCall took, when the commit failed.
 	undo func()
+	// skip closes what events opened, when the turn was interrupted before the
+	// call ran.
+	skip func()
 }
 
 func (c *call) discard() {
@@ -133,6 +136,8 @@ func (t *turn) runTogether(calls []*call, results []result) {
 		run := func() {
 			if t.ctx.Err() == nil || t.resume != nil {
 				results[i] = c.do(t.ctx)
+			} else if c.skip != nil && !suspended(t.ctx) {
+				c.skip()
 			}
 			if results[i].parts == nil {
 				results[i] = text(abortedText(time.Since(began)))

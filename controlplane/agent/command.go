@@ -65,7 +65,7 @@ func (t *turn) commandCall(c *heddlev1.ToolCall, args *tool.ExecCommand) *call {
 	if err := e.build(settings, cwd, policy); err != nil {
 		return said(c, "exec_command failed: "+err.Error())
 	}
-	k := &call{req: c, do: e.run, undo: e.undo}
+	k := &call{req: c, do: e.run, undo: e.undo, skip: e.skip}
 	if verdict.Outcome == approval.Ask {
 		events, err := e.ask(settings, cwd, policy)
 		if err != nil {
@@ -147,6 +147,13 @@ func (e *execution) undo() {
 	e.t.lt.dropProcess(e.proc)
 }
 
+// skip closes the item of a command that an interrupt kept from running.
+func (e *execution) skip() {
+	e.t.cancelQuestion(e.asked)
+	e.t.lt.dropProcess(e.proc)
+	e.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "cancelled", Message: "the turn was interrupted before the command ran"})
+}
+
 // ask makes the question; its events are part of the step's commit.
 func (e *execution) ask(settings *heddlev1.ThreadSettings, cwd string, policy *heddlev1.SandboxPolicy) ([]*heddlev1.Event, error) {
 	e.item.GetCommandExecution().Source = sourceAgent
@@ -175,6 +182,11 @@ func (e *execution) run(ctx context.Context) result {
 		}
 		after = entries
 		e.setProcessID()
+	}
+	if ctx.Err() != nil && !suspended(ctx) {
+		e.asked = nil
+		e.skip()
+		return result{after: after}
 	}
 	began := time.Now()
 	e.proc.start(e.t.lt.principal)

@@ -39,7 +39,10 @@ type patching struct {
 func (t *turn) patchCall(c *heddlev1.ToolCall, patch, workdir string) *call {
 	p := t.newPatching(c, patch, workdir)
 	p.planned = &heddlev1.ActionIntent{ActionId: newID(), CallId: c.GetCallId(), Kind: "patch_plan", Attempt: 1}
-	return &call{req: c, alone: true, events: []*heddlev1.Event{actionsIntended(t.id(), p.planned)}, do: p.run}
+	return &call{
+		req: c, alone: true, events: []*heddlev1.Event{actionsIntended(t.id(), p.planned)}, do: p.run,
+		skip: func() { t.record(actionsResolved(t.id(), p.planned.GetActionId())) },
+	}
 }
 
 func (t *turn) newPatching(c *heddlev1.ToolCall, patch, workdir string) *patching {

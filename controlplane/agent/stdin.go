@@ -43,6 +43,10 @@ func (t *turn) stdinCall(c *heddlev1.ToolCall, args *tool.WriteStdin) *call {
 	} else {
 		k.events = []*heddlev1.Event{actionsIntended(t.id(), intent)}
 	}
+	k.skip = func() {
+		t.cancelQuestion(asked)
+		t.record(actionsResolved(t.id(), intent.GetActionId()))
+	}
 	k.do = func(ctx context.Context) result {
 		defer t.record(actionsResolved(t.id(), intent.GetActionId()))
 		if asked != nil {
