@@ -139,7 +139,7 @@ func (r *rig) startTurn(ctx context.Context, threadID, text string) *heddlev1.Tu
 // follow watches a thread from a seq.
 func (r *rig) follow(threadID string, after uint64) *follower {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	r.t.Cleanup(cancel)
 	w, err := r.events.Watch(ctx, &heddlev1.WatchRequest{ThreadId: threadID, After: after})
 	if err != nil {

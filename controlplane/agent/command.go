@@ -183,9 +183,11 @@ func (e *execution) run(ctx context.Context) result {
 		after = entries
 		e.setProcessID()
 	}
-	if ctx.Err() != nil && !suspended(ctx) {
-		e.asked = nil
-		e.skip()
+	if ctx.Err() != nil {
+		if !suspended(ctx) {
+			e.asked = nil
+			e.skip()
+		}
 		return result{after: after}
 	}
 	began := time.Now()
