@@ -34,9 +34,10 @@ func (a *Agent) Look(ctx context.Context, row *heddlev1.Thread) (*executorv1.Ins
 	return lt.inspect(ctx)
 }
 
-// Prewarm makes a thread's sandbox ready without waiting for it, and records
-// which sandbox is in force.
-func (a *Agent) Prewarm(ctx context.Context, threadID string) error {
+// Prewarm makes a thread's sandbox and its login environment ready without
+// waiting for them, and records which sandbox is in force. The session is the
+// one whose environment commands will have.
+func (a *Agent) Prewarm(ctx context.Context, threadID, sessionID string) error {
 	lt, err := a.thread(ctx, threadID)
 	if err != nil {
 		return err
@@ -45,8 +46,13 @@ func (a *Agent) Prewarm(ctx context.Context, threadID string) error {
 		ctx, cancel := context.WithTimeout(a.ctx, prewarmWait)
 		defer cancel()
 		s := lt.currentSettings()
+		prepare := &executorv1.Prepare{}
+		// Without settings that hold, the turn will say so; the sandbox is made ready all the same.
+		if rt, err := a.cfg.Resolver.Resolve(ctx, s, sessionID); err == nil {
+			prepare.Shell, prepare.Env = lt.shell(), rt.Env
+		}
 		res, err := lt.act(ctx, &executorv1.Action{
-			Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(), Kind: &executorv1.Action_Prepare{Prepare: &executorv1.Prepare{}},
+			Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(), Kind: &executorv1.Action_Prepare{Prepare: prepare},
 		})
 		report := res.GetPrepared().GetReport()
 		switch {

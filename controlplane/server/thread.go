@@ -38,7 +38,7 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if err != nil {
 		return nil, err
 	}
-	set, err := s.cfg.Settings.Complete(caller, r.GetSettings())
+	set, err := s.cfg.Settings.Complete(ctx, caller, r.GetSettings())
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *threadService) create(ctx context.Context, caller string, row *heddlev1
 	if caller != "" {
 		s.cfg.Sessions.Hold(caller, row.GetId())
 	}
-	if err := s.cfg.Agent.Prewarm(ctx, row.GetId()); err != nil {
+	if err := s.cfg.Agent.Prewarm(ctx, row.GetId(), caller); err != nil {
 		s.cfg.Logger.Warn("prewarm", "thread", row.GetId(), "error", err)
 	}
 	return stored, nil
@@ -142,7 +142,7 @@ func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRe
 	defer cancel()
 	active := s.cfg.Agent.AwaitEnd(bound, id)
 	if patch := r.GetSettings(); patch != nil {
-		if patch, err = s.cfg.Settings.Patch(caller, patch); err != nil {
+		if patch, err = s.cfg.Settings.Patch(ctx, caller, patch); err != nil {
 			return nil, err
 		}
 		if _, err = s.cfg.Agent.UpdateSettings(ctx, id, patch); err != nil {
@@ -150,7 +150,7 @@ func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRe
 		}
 	}
 	if active == nil {
-		if err := s.cfg.Agent.Prewarm(ctx, id); err != nil {
+		if err := s.cfg.Agent.Prewarm(ctx, id, caller); err != nil {
 			return nil, err
 		}
 	}
@@ -203,7 +203,7 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	if err != nil {
 		return nil, err
 	}
-	patch, err := s.cfg.Settings.Patch(caller, r.GetSettings())
+	patch, err := s.cfg.Settings.Patch(ctx, caller, r.GetSettings())
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +334,7 @@ func (s *threadService) UpdateSettings(ctx context.Context, r *heddlev1.UpdateSe
 	if err != nil {
 		return nil, err
 	}
-	patch, err := s.cfg.Settings.Patch(caller, r.GetSettings())
+	patch, err := s.cfg.Settings.Patch(ctx, caller, r.GetSettings())
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heddle-dev/heddle/executor/login"
 	"github.com/heddle-dev/heddle/executor/output"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -23,6 +24,8 @@ const (
 	readSize    = 32 << 10
 	defaultRows = 24
 	defaultCols = 80
+	// maxProbe bounds what a profile and the question after it may print.
+	maxProbe = 4 << 20
 	// drainTime bounds reading the last output of a process that was ended from
 	// outside.
 	drainTime = time.Second
@@ -44,11 +47,42 @@ func (r *Runner) process(ctx context.Context, a *action, m *executorv1.Action, p
 	if err != nil {
 		return failure(ctx, err, codeSpawnFailed)
 	}
+	cmd = r.logins.Command(ctx, boxKey(a.lease, m), cmd, runIn(b))
 	proc, err := b.Start(ctx, cmd)
 	if err != nil {
 		return failure(ctx, err, codeSpawnFailed)
 	}
 	return r.follow(ctx, a, proc, p, res)
+}
+
+// boxKey identifies the sandbox of an action.
+func boxKey(l *lease, m *executorv1.Action) string {
+	return l.key + " " + policyOf(m).Key()
+}
+
+// runIn runs short commands in b for their output.
+func runIn(b Box) login.Run {
+	return func(ctx context.Context, c sandbox.Cmd) ([]byte, bool) {
+		proc, err := b.Start(ctx, c)
+		if err != nil {
+			return nil, false
+		}
+		defer context.AfterFunc(ctx, func() { _ = proc.Kill() })()
+		errs := make(chan struct{})
+		go func() {
+			defer close(errs)
+			_, _ = io.Copy(io.Discard, proc.Stderr())
+		}()
+		out, rerr := io.ReadAll(io.LimitReader(proc.Stdout(), maxProbe))
+		if len(out) == maxProbe {
+			_ = proc.Kill()
+		}
+		<-errs
+		proc.Stdout().Close()
+		proc.Stderr().Close()
+		end, err := proc.Wait(context.WithoutCancel(ctx))
+		return out, err == nil && rerr == nil && end.ExitCode == 0 && end.Signal == 0 && !end.TimedOut && ctx.Err() == nil
+	}
 }
 
 // checkHash compares an approved hash, when there is one, with that of what is

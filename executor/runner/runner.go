@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/heddle-dev/heddle/executor/journal"
+	"github.com/heddle-dev/heddle/executor/login"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -62,8 +63,9 @@ type Config struct {
 
 // Runner is the state of an executor between its sessions.
 type Runner struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	logins *login.Profiles
 
 	mu      sync.Mutex
 	link    Link
@@ -91,7 +93,7 @@ func New(cfg Config) (*Runner, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{
-		cfg: cfg, log: cfg.Logger,
+		cfg: cfg, log: cfg.Logger, logins: login.New(),
 		leases:  map[string]*lease{},
 		ending:  map[*lease]bool{},
 		actions: map[string]*action{},

@@ -1418,8 +1418,12 @@ func (*Action_WatchFiles) isAction_Kind() {}
 func (*Action_SearchFiles) isAction_Kind() {}
 
 // Prepare makes the scope's sandbox ready, so that the first command is fast.
+// With a shell its login profile is run too, under the environment that commands
+// will have.
 type Prepare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shell         string                 `protobuf:"bytes,1,opt,name=shell,proto3" json:"shell,omitempty"`
+	Env           []string               `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1452,6 +1456,20 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
 	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Prepare) GetShell() string {
+	if x != nil {
+		return x.Shell
+	}
+	return ""
+}
+
+func (x *Prepare) GetEnv() []string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
 }
 
 type StartProcess struct {
@@ -3491,8 +3509,10 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\vwatch_files\x18\x15 \x01(\v2\x1e.heddle.executor.v1.WatchFilesH\x00R\n" +
 	"watchFiles\x12D\n" +
 	"\fsearch_files\x18\x16 \x01(\v2\x1f.heddle.executor.v1.SearchFilesH\x00R\vsearchFilesB\x06\n" +
-	"\x04kind\"\t\n" +
-	"\aPrepare\"\xae\x02\n" +
+	"\x04kind\"1\n" +
+	"\aPrepare\x12\x14\n" +
+	"\x05shell\x18\x01 \x01(\tR\x05shell\x12\x10\n" +
+	"\x03env\x18\x02 \x03(\tR\x03env\"\xae\x02\n" +
 	"\fStartProcess\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x10\n" +
 	"\x03cwd\x18\x02 \x01(\tR\x03cwd\x12\x10\n" +
