@@ -153,14 +153,17 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	if clients == nil {
 		clients = provider.New(provider.Config{Logger: cfg.Logger})
 	}
-	resolver := settings.New(settings.Config{Home: cfg.Home, Sessions: c.sessions, Models: models, Clients: clients, Env: cfg.Env, Version: cfg.Version, ApprovalTimeout: cfg.ApprovalTimeout})
+	resolver := settings.New(settings.Config{Home: cfg.Home, Sessions: c.sessions, Models: models, Clients: clients, Env: cfg.Env, Version: cfg.Version, ApprovalTimeout: cfg.ApprovalTimeout, Logger: cfg.Logger,
+		ReadFirst: func(ctx context.Context, sessionID string, paths []string) (string, []byte, error) {
+			return c.workspace.ReadFirst(ctx, sessionID, paths)
+		}})
 	broker := approval.NewBroker(nil)
 	c.agent = agent.New(agent.Config{
 		Log: c.log, Streams: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules,
 		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns,
 	})
 	c.server = server.New(server.Config{
-		Log: c.log, Agent: c.agent, Broker: broker, Sessions: c.sessions, Settings: resolver, Models: models, Outputs: outputs,
+		Log: c.log, Agent: c.agent, Broker: broker, Sessions: c.sessions, Settings: resolver, Models: models, Outputs: outputs, ConfigFile: config.NewWriter(cfg.Home),
 		Fleet: c.dispatcher, Home: cfg.Home.Dir, Version: cfg.Version, Stop: c.requestStop, Logger: cfg.Logger,
 	})
 	c.executors = server.NewExecutorService(c.dispatcher)

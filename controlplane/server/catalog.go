@@ -31,7 +31,7 @@ func (s *catalogService) ListModels(_ context.Context, r *heddlev1.ListModelsReq
 }
 
 func (s *catalogService) ReadConfig(ctx context.Context, r *heddlev1.ReadConfigRequest) (*heddlev1.ReadConfigResponse, error) {
-	c, err := s.cfg.Settings.Load(sessionID(ctx), r.GetCwd(), nil)
+	c, err := s.cfg.Settings.LoadFor(ctx, sessionID(ctx), r.GetCwd(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/dispatch"
+	"github.com/heddle-dev/heddle/controlplane/session"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -26,6 +29,8 @@ const (
 	// entriesPerMessage is how many names of a folder go in one message.
 	entriesPerMessage = 1000
 	maxSearchRoots    = 64
+	// maxProjectFile bounds the config file of a project.
+	maxProjectFile = 1 << 20
 )
 
 // clientAuthority is the policy of what a client does by itself: it may do what
@@ -52,14 +57,18 @@ func (s *WorkspaceService) begin(ctx context.Context, connectionID string, actio
 	if connectionID == "" {
 		return nil, errdefs.New(errdefs.InvalidArgument, "the first message needs a connection id")
 	}
-	scope, err := s.enter(view.ID(), connectionID)
+	return s.beginFor(ctx, view.ID(), connectionID, view.Principal(), action, out)
+}
+
+func (s *WorkspaceService) beginFor(ctx context.Context, sessionID, connectionID, principal string, action *executorv1.Action, out func([]byte) error) (*work, error) {
+	scope, err := s.enter(sessionID, connectionID)
 	if err != nil {
 		return nil, err
 	}
 	action.ActionId, action.Attempt = uuid.Must(uuid.NewV7()).String(), 1
 	action.Policy, action.Workspace = clientAuthority(), "/"
 	h, err := s.dispatcher.Start(ctx, dispatch.Spec{
-		Scope: scope, Principal: view.Principal(), Action: action,
+		Scope: scope, Principal: principal, Action: action,
 		Output: func(c *executorv1.OutputChunk) error { return out(c.GetData()) },
 	})
 	if err != nil {
@@ -128,6 +137,38 @@ func (s *WorkspaceService) File(stream grpc.BidiStreamingServer[heddlev1.FileReq
 		return err
 	}
 	return stream.Send(&heddlev1.FileResponse{Message: &heddlev1.FileResponse_Outcome{Outcome: res.GetFileOutcome()}})
+}
+
+// projectConnection names the scope under which projects' config is read.
+const projectConnection = "project"
+
+// ReadFirst reads the first of some files that exists, on an executor, for a
+// session of this machine's user. path is empty when there is none.
+func (s *WorkspaceService) ReadFirst(ctx context.Context, sessionID string, paths []string) (path string, data []byte, err error) {
+	for _, p := range paths {
+		var got []byte
+		op := &heddlev1.FileOperation{Operation: &heddlev1.FileOperation_Read{Read: &heddlev1.FileRead{Path: p, MaxBytes: maxProjectFile}}}
+		w, err := s.beginFor(ctx, cmp.Or(sessionID, "none"), projectConnection, session.Local,
+			&executorv1.Action{Kind: &executorv1.Action_FileOperation{FileOperation: op}},
+			func(b []byte) error {
+				got = append(got, b...)
+				return nil
+			})
+		if err != nil {
+			return "", nil, err
+		}
+		res, err := w.end()
+		if err != nil {
+			return "", nil, err
+		}
+		switch f := res.GetFileOutcome().GetFault(); {
+		case f == nil:
+			return p, got, nil
+		case f.GetErrno() != int32(syscall.ENOENT) && f.GetErrno() != int32(syscall.ENOTDIR):
+			return "", nil, fmt.Errorf("read %s: %s", p, f.GetMessage())
+		}
+	}
+	return "", nil, nil
 }
 
 // content passes on what a client writes. An end before the announced size ends

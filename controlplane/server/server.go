@@ -11,6 +11,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
 	"github.com/heddle-dev/heddle/controlplane/session"
 	"github.com/heddle-dev/heddle/controlplane/settings"
@@ -46,6 +47,8 @@ type Config struct {
 	Models   *model.Catalog
 	Outputs  Outputs
 	Fleet    Fleet
+	// ConfigFile writes the home's config file.
+	ConfigFile *config.Writer
 	// Home is the absolute home folder, Version that of this program.
 	Home    string
 	Version string

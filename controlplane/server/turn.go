@@ -29,7 +29,7 @@ func (s *turnService) StartTurn(ctx context.Context, r *heddlev1.StartTurnReques
 	if err != nil {
 		return nil, err
 	}
-	patch, err := s.cfg.Settings.Patch(caller, r.GetSettings())
+	patch, err := s.cfg.Settings.Patch(ctx, caller, r.GetSettings())
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,9 @@ package settings
 
 import (
 	"context"
+	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -48,17 +50,63 @@ type Config struct {
 	Version string
 	// ApprovalTimeout is the deadline of approvals where the config sets none.
 	ApprovalTimeout time.Duration
+	// ReadFirst reads the first of some files that exists, on an executor; path
+	// is empty when there is none. Nil means that no project's config is read.
+	ReadFirst func(ctx context.Context, sessionID string, paths []string) (path string, data []byte, err error)
+	// Logger; nil discards.
+	Logger *slog.Logger
 }
+
+// projectWait bounds the reading of a project's config, so that a thread starts
+// without it rather than not at all.
+const projectWait = 5 * time.Second
 
 // Resolver finds effective settings.
 type Resolver struct{ cfg Config }
 
 // New returns a Resolver.
-func New(cfg Config) *Resolver { return &Resolver{cfg: cfg} }
+func New(cfg Config) *Resolver {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Resolver{cfg: cfg}
+}
 
 // Load returns the effective config for a session and a thread's own config
-// keys. A session that is not known (any more) counts as none.
+// keys, without that of a project. A session that is not known (any more) counts
+// as none.
 func (r *Resolver) Load(sessionID, cwd string, thread *structpb.Struct) (*config.Config, error) {
+	return r.load(r.options(sessionID, cwd, thread))
+}
+
+// LoadFor is Load with the config of the project around cwd, when that is
+// trusted. A project's config that cannot be read is left out, with a warning in
+// the log.
+func (r *Resolver) LoadFor(ctx context.Context, sessionID, cwd string, thread *structpb.Struct) (*config.Config, error) {
+	o := r.options(sessionID, cwd, thread)
+	c, err := r.load(o)
+	if err != nil || r.cfg.ReadFirst == nil {
+		return c, err
+	}
+	files := c.ProjectFiles(o.Cwd)
+	if len(files) == 0 {
+		return c, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, projectWait)
+	defer cancel()
+	path, data, err := r.cfg.ReadFirst(ctx, sessionID, files)
+	if err != nil {
+		r.cfg.Logger.Warn("read a project's config", "cwd", o.Cwd, "error", err)
+		return c, nil
+	}
+	if path == "" {
+		return c, nil
+	}
+	o.Project = &config.Project{Dir: filepath.Dir(path), Data: data}
+	return r.load(o)
+}
+
+func (r *Resolver) options(sessionID, cwd string, thread *structpb.Struct) config.Options {
 	o := config.Options{Home: r.cfg.Home, Env: r.cfg.Env, Cwd: cwd}
 	if thread != nil {
 		o.Thread = thread.AsMap()
@@ -72,6 +120,10 @@ func (r *Resolver) Load(sessionID, cwd string, thread *structpb.Struct) (*config
 			o.Cwd = s.Cwd
 		}
 	}
+	return o
+}
+
+func (r *Resolver) load(o config.Options) (*config.Config, error) {
 	c, err := config.Load(o)
 	if err != nil {
 		return nil, errdefs.New(errdefs.InvalidConfig, "%w", err)
@@ -99,7 +151,7 @@ func (r *Resolver) Env(sessionID string) map[string]string {
 }
 
 // Complete fills the empty fields of a new thread's settings.
-func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
+func (r *Resolver) Complete(ctx context.Context, sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
 	s := agent.MergeSettings(nil, given)
 	if s.Cwd == "" {
 		if sess := r.session(sessionID); sess != nil {
@@ -109,7 +161,7 @@ func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*
 	if !strings.HasPrefix(s.GetCwd(), "/") {
 		return nil, errdefs.New(errdefs.InvalidArgument, "cwd %q is not an absolute path", s.GetCwd())
 	}
-	c, err := r.Load(sessionID, s.GetCwd(), s.GetConfig())
+	c, err := r.LoadFor(ctx, sessionID, s.GetCwd(), s.GetConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +200,7 @@ func (r *Resolver) Complete(sessionID string, given *heddlev1.ThreadSettings) (*
 
 // Patch completes settings that were given for an existing thread: a sandbox
 // level without details takes those of the config.
-func (r *Resolver) Patch(sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
+func (r *Resolver) Patch(ctx context.Context, sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {
 	if given == nil {
 		return nil, nil
 	}
@@ -162,7 +214,7 @@ func (r *Resolver) Patch(sessionID string, given *heddlev1.ThreadSettings) (*hed
 	if s.Sandbox == nil {
 		return s, nil
 	}
-	c, err := r.Load(sessionID, s.GetCwd(), s.GetConfig())
+	c, err := r.LoadFor(ctx, sessionID, s.GetCwd(), s.GetConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +250,8 @@ func completeSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
 }
 
 // Resolve implements agent.Resolver.
-func (r *Resolver) Resolve(_ context.Context, s *heddlev1.ThreadSettings, sessionID string) (*agent.Runtime, error) {
-	c, err := r.Load(sessionID, s.GetCwd(), s.GetConfig())
+func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sessionID string) (*agent.Runtime, error) {
+	c, err := r.LoadFor(ctx, sessionID, s.GetCwd(), s.GetConfig())
 	if err != nil {
 		return nil, err
 	}
