@@ -116,7 +116,7 @@ func configKeys() []string {
 func layerName(l *heddlev1.ConfigLayer) any {
 	switch l.GetKind() {
 	case "project":
-		return list{"type": "project", "dotCodexFolder": l.GetFile()}
+		return list{"type": "project", "dotCodexFolder": projectFolder(l.GetFile())}
 	case "system":
 		return list{"type": "system", "file": l.GetFile()}
 	case "session":

@@ -153,6 +153,10 @@ func fileTable(method string) (entry, bool) {
 		return inline((*Server).fsWatch), true
 	case "fs/unwatch":
 		return inline((*Server).fsUnwatch), true
+	case "config/value/write":
+		return handle((*Server).configValueWrite), true
+	case "config/batchWrite":
+		return handle((*Server).configBatchWrite), true
 	case "fuzzyFileSearch":
 		return handle((*Server).fuzzyFileSearch), true
 	case "fuzzyFileSearch/sessionStart":
