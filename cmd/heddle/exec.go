@@ -252,7 +252,7 @@ func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Op
 		return none, err
 	}
 	if !f.skipGit && !f.bypass && !execmode.InRepository(cwd) && effective.TrustLevel(cwd) != "trusted" {
-		return none, &exitError{code: exitFailed, err: errors.New(notTrusted)}
+		return none, &exitError{code: exitFailed, err: errors.New(notTrusted)} //nolint:staticcheck // the text is API: callers look for it
 	}
 	attach, err := f.session.attach(cwd, env, overrides)
 	if err != nil {
