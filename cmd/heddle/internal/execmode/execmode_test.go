@@ -334,6 +334,15 @@ func TestControlPlaneLost(t *testing.T) {
 	}
 }
 
+// A turn that was accepted is not asked for again when its answer is lost.
+func TestLostAnswerToStartTurn(t *testing.T) {
+	f := &fake{before: []*heddlev1.Event{started(), message("m", "once"), completed()}, loseAnswer: true}
+	got := run(t, f, nil)
+	if got.Code != 0 || got.stdout != "once\n" || f.turns != 1 {
+		t.Errorf("exit %d, stdout %q, %d turns", got.Code, got.stdout, f.turns)
+	}
+}
+
 func (f *fake) attachments() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

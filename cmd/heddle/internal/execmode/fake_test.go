@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
@@ -27,6 +29,9 @@ type fake struct {
 	thread   *heddlev1.Thread
 	attached *heddlev1.Attached
 	startErr error
+	turns    int64
+	// loseAnswer makes the answer to an accepted turn get lost.
+	loseAnswer bool
 	// before ends on a call, after comes once it was made.
 	before, after []*heddlev1.Event
 
@@ -125,11 +130,26 @@ func (f *fake) TerminateBackgroundTerminal(context.Context, *heddlev1.TerminateB
 	return &heddlev1.TerminateBackgroundTerminalResponse{}, nil
 }
 
+func (f *fake) GetThread(context.Context, *heddlev1.GetThreadRequest) (*heddlev1.GetThreadResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &heddlev1.GetThreadResponse{Thread: &heddlev1.Thread{Id: f.thread.GetId(), TurnCount: f.turns}}, nil
+}
+
+func (f *fake) ListTurns(context.Context, *heddlev1.ListTurnsRequest) (*heddlev1.ListTurnsResponse, error) {
+	return &heddlev1.ListTurnsResponse{Turns: []*heddlev1.TurnWithItems{{Turn: &heddlev1.Turn{Id: "t1"}}}}, nil
+}
+
 func (f *fake) StartTurn(_ context.Context, req *heddlev1.StartTurnRequest) (*heddlev1.StartTurnResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.request = req
+	f.turns++
 	f.append(f.before)
+	if f.loseAnswer {
+		f.loseAnswer = false
+		return nil, status.Error(codes.Unavailable, "the connection broke")
+	}
 	return &heddlev1.StartTurnResponse{Turn: &heddlev1.Turn{Id: "t1"}}, nil
 }
 

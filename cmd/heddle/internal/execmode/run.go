@@ -189,23 +189,15 @@ func (r *runner) startTurn(ctx context.Context) (*heddlev1.Turn, error) {
 		}
 		req.OutputSchema = schema
 	}
-	before := r.thread.GetTurnCount()
+	asked := false
 	resp, err := retry(ctx, func() (*heddlev1.StartTurnResponse, error) {
-		resp, err := r.turns.StartTurn(ctx, req)
-		if !lost(err) {
-			return resp, err
+		if asked {
+			if turn, err := r.acceptedTurn(ctx); err != nil || turn != nil {
+				return &heddlev1.StartTurnResponse{Turn: turn}, err
+			}
 		}
-		now, getErr := r.threads.GetThread(ctx, &heddlev1.GetThreadRequest{ThreadId: r.thread.GetId()})
-		if getErr != nil || now.GetThread().GetTurnCount() == before {
-			return nil, err
-		}
-		last, getErr := r.threads.ListTurns(ctx, &heddlev1.ListTurnsRequest{
-			ThreadId: r.thread.GetId(), PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE,
-		})
-		if getErr != nil || len(last.GetTurns()) == 0 {
-			return nil, err
-		}
-		return &heddlev1.StartTurnResponse{Turn: last.GetTurns()[0].GetTurn()}, nil
+		asked = true
+		return r.turns.StartTurn(ctx, req)
 	})
 	if err != nil {
 		return nil, err
@@ -214,6 +206,22 @@ func (r *runner) startTurn(ctx context.Context) (*heddlev1.Turn, error) {
 		r.view.warning(w)
 	}
 	return resp.GetTurn(), nil
+}
+
+// acceptedTurn finds a turn that the thread did not have when it was opened; nil
+// when there is none.
+func (r *runner) acceptedTurn(ctx context.Context) (*heddlev1.Turn, error) {
+	now, err := r.threads.GetThread(ctx, &heddlev1.GetThreadRequest{ThreadId: r.thread.GetId()})
+	if err != nil || now.GetThread().GetTurnCount() == r.thread.GetTurnCount() {
+		return nil, err
+	}
+	last, err := r.threads.ListTurns(ctx, &heddlev1.ListTurnsRequest{
+		ThreadId: r.thread.GetId(), PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE,
+	})
+	if err != nil || len(last.GetTurns()) == 0 {
+		return nil, err
+	}
+	return last.GetTurns()[0].GetTurn(), nil
 }
 
 // unload lets go of the thread, with a deadline of its own.
