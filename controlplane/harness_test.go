@@ -60,6 +60,13 @@ func (r *rig) open(cfg Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.serve(cp)
+}
+
+// serve runs a control plane and connects the clients and the executor to it.
+func (r *rig) serve(cp *ControlPlane) {
+	t := r.t
+	var err error
 	r.cp = cp
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
@@ -659,4 +666,11 @@ func (x *fakeExecutor) forget() {
 	clear(x.running)
 	clear(x.leases)
 	clear(x.results)
+}
+
+// drop forgets the replies that were not asked for.
+func (m *fakeModel) drop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.replies = nil
 }

@@ -140,7 +140,7 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 	if row.OnDisconnect == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
 		row.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
 	}
-	if err := lt.append(append(events, turnAccepted(row, r.Input))...).Wait(ctx); err != nil {
+	if err := lt.persist(ctx, append(events, turnAccepted(row, r.Input))...); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("agent/turn-accepted")

@@ -73,14 +73,10 @@ func (t *turn) finish(err error) {
 // have closed is still open.
 func (t *turn) mend(end []*heddlev1.Event) []*heddlev1.Event {
 	ctx := context.WithoutCancel(t.agent.ctx)
-	epoch, err := t.agent.cfg.Log.Claim(ctx, t.lt.id)
-	if err != nil {
+	if err := t.lt.reclaim(ctx); err != nil {
 		t.agent.cfg.Logger.Error("claim a thread again", "thread", t.lt.id, "error", err)
 		return copies(end)
 	}
-	t.lt.mu.Lock()
-	t.lt.epoch = epoch
-	t.lt.mu.Unlock()
 	events := copies(end)
 	pending, err := t.agent.store.PendingApprovals(ctx, t.lt.id)
 	if err != nil {

@@ -67,7 +67,7 @@ func (a *Agent) EndThread(ctx context.Context, threadID string, events []*heddle
 		a.cfg.Logger.Warn("release the thread's lease", "thread", threadID, "error", err)
 	}
 	if len(events) > 0 {
-		if err := lt.append(events...).Wait(ctx); err != nil {
+		if err := lt.persist(ctx, events...); err != nil {
 			return err
 		}
 	}

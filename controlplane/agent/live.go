@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/google/uuid"
@@ -24,6 +25,8 @@ type live struct {
 	loadErr error
 	// gate serialises what begins a turn or ends the thread's work.
 	gate   chan struct{}
+	// claiming serialises claims, so that the newest epoch is the one kept.
+	claiming sync.Mutex
 	memory approval.Memory
 
 	mu         sync.Mutex
@@ -161,6 +164,33 @@ func (lt *live) append(events ...*heddlev1.Event) *eventlog.Pending {
 	return lt.agent.cfg.Log.Append(lt.id, epoch, events...)
 }
 
+// persist appends events and waits until they are durable. A log that takes
+// nothing since an earlier commit failed is claimed anew first.
+func (lt *live) persist(ctx context.Context, events ...*heddlev1.Event) error {
+	p := lt.append(events...)
+	if p.Err() != nil {
+		if err := lt.reclaim(ctx); err != nil {
+			return errors.Join(p.Err(), err)
+		}
+		p = lt.append(events...)
+	}
+	return p.Wait(ctx)
+}
+
+// reclaim takes the thread again after a failed commit.
+func (lt *live) reclaim(ctx context.Context) error {
+	lt.claiming.Lock()
+	defer lt.claiming.Unlock()
+	epoch, err := lt.agent.cfg.Log.Claim(ctx, lt.id)
+	if err != nil {
+		return err
+	}
+	lt.mu.Lock()
+	lt.epoch = epoch
+	lt.mu.Unlock()
+	return nil
+}
+
 func (lt *live) current() *turn {
 	lt.mu.Lock()
 	defer lt.mu.Unlock()
@@ -242,7 +272,7 @@ func (a *Agent) UpdateSettings(ctx context.Context, threadID string, patch *hedd
 	if changed == nil {
 		return proto.CloneOf(lt.currentSettings()), nil
 	}
-	if err := lt.append(events...).Wait(ctx); err != nil {
+	if err := lt.persist(ctx, events...); err != nil {
 		return nil, err
 	}
 	lt.setSettings(changed)
@@ -256,7 +286,7 @@ func (a *Agent) Record(ctx context.Context, threadID string, events ...*heddlev1
 		return err
 	}
 	defer lt.release()
-	return lt.append(events...).Wait(ctx)
+	return lt.persist(ctx, events...)
 }
 
 // MarkAborted tells the model that the last turn of a thread's history was cut,

@@ -166,7 +166,7 @@ func (p *process) follow(open func(context.Context) (Handle, error)) {
 		failpoint.Hit("agent/process-ended")
 		recorded := p.finish(res, err)
 		time.AfterFunc(settleAfter, func() {
-			if recorded == nil || recorded() == nil {
+			if recorded == nil || recorded() == nil || p.recordAgain() == nil {
 				h.Settle()
 			}
 		})
@@ -269,6 +269,24 @@ func (p *process) finish(res *executorv1.ActionResult, err error) func() error {
 	b := p.lt.append(itemCompleted(p.item), actionsResolved(p.turnID, p.action.GetActionId()))
 	close(p.done)
 	return func() error { return b.Wait(context.WithoutCancel(a.ctx)) }
+}
+
+// recordAgain completes the item once more when the first try was lost with a
+// failed commit.
+func (p *process) recordAgain() error {
+	ctx := context.WithoutCancel(p.lt.agent.ctx)
+	row, err := p.lt.agent.store.Item(ctx, p.lt.id, p.item.GetId())
+	if err != nil || !row.Open() {
+		return err
+	}
+	p.mu.Lock()
+	events := []*heddlev1.Event{itemCompleted(p.item), actionsResolved(p.turnID, p.action.GetActionId())}
+	p.mu.Unlock()
+	err = p.lt.persist(ctx, events...)
+	if err != nil {
+		p.lt.agent.cfg.Logger.Error("record the end of a command", "thread", p.lt.id, "item", p.item.GetId(), "error", err)
+	}
+	return err
 }
 
 // actionError is a dispatcher's error as items show it.

@@ -1,0 +1,97 @@
+package controlplane
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/heddle-dev/heddle/controlplane/config"
+	"github.com/heddle-dev/heddle/controlplane/store/faultstore"
+	"github.com/heddle-dev/heddle/controlplane/store/memstore"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// faulty makes a rig whose store fails where the test plans it.
+func faulty(t *testing.T) (*rig, *faultstore.Store) {
+	t.Helper()
+	home := t.TempDir()
+	r := &rig{t: t, home: home, model: &fakeModel{t: t}}
+	faults := faultstore.Wrap(memstore.New(memstore.Config{}))
+	cp := &ControlPlane{
+		cfg: Config{Home: config.Home{Dir: home}, Streams: home + "/streams", Store: "memory", Version: "test", Clients: r.model,
+			ExecutorWait: 2 * time.Second, Logger: slog.New(slog.DiscardHandler), Env: map[string]string{}},
+		store: faults, stop: make(chan struct{}),
+	}
+	if err := cp.wire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.serve(cp)
+	return r, faults
+}
+
+// A commit that fails at any moment of a turn leaves at most a failed turn: it
+// ends once, nothing of it runs or stays open, and the thread goes on.
+func TestFailedCommitEndsTheTurnOnce(t *testing.T) {
+	for at := range 7 {
+		for _, fault := range []faultstore.Fault{faultstore.Refused, faultstore.UnknownBefore, faultstore.UnknownAfter} {
+			t.Run(fmt.Sprintf("commit %d, fault %d", at, fault), func(t *testing.T) {
+				r, faults := faulty(t)
+				ctx, th := r.thread(workspaceWrite("never"))
+				id := th.GetId()
+				time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
+				for range at {
+					faults.Plan(faultstore.None)
+				}
+				faults.Plan(fault)
+				r.model.script(calls(shell("c1", "sleep", `,"yield_time_ms":250`), shell("c2", "echo a")), calls(patchOf("p1", "n.txt")), speak("m", "done"))
+				if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("go")}); err == nil {
+					r.awaitIdle(ctx, id)
+				}
+				for faults.Left() > 0 {
+					// The turn made fewer commits; the rest of the plan is used up.
+					if _, err := r.threads.SetThreadName(ctx, &heddlev1.SetThreadNameRequest{ThreadId: id, Name: "x"}); err != nil {
+						break
+					}
+				}
+				r.model.drop()
+				r.model.script(speak("m9", "fine"))
+				resp, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("again")})
+				if err != nil {
+					t.Fatalf("the thread is not usable: %v", err)
+				}
+				r.awaitIdle(ctx, id)
+				f := r.follow(id, 0)
+				for f.turnEnd().GetId() != resp.GetTurn().GetId() {
+				}
+				ends, starts := 0, 0
+				for _, e := range f.seen {
+					if e.GetTurnCompleted() != nil {
+						ends++
+					}
+					if e.GetTurnAccepted() != nil {
+						starts++
+					}
+				}
+				if ends != starts {
+					t.Fatalf("%d turns accepted, %d ended: %s", starts, ends, visible(f.seen))
+				}
+			})
+		}
+	}
+}
+
+func (r *rig) awaitIdle(ctx contextType, id string) {
+	r.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		row, err := r.threads.GetThread(ctx, &heddlev1.GetThreadRequest{ThreadId: id})
+		if err == nil && row.GetThread().GetActiveTurnId() == "" && r.cp.agent.ActiveTurns() == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("turn %s never ends, %v", row.GetThread().GetActiveTurnId(), err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
