@@ -24,10 +24,10 @@ type live struct {
 	load    sync.Once
 	loadErr error
 	// gate serialises what begins a turn or ends the thread's work.
-	gate   chan struct{}
+	gate chan struct{}
 	// claiming serialises claims, so that the newest epoch is the one kept.
 	claiming sync.Mutex
-	memory approval.Memory
+	memory   approval.Memory
 
 	mu         sync.Mutex
 	epoch      uint64
