@@ -27,6 +27,7 @@ func (r *rig) interrupt(ctx context.Context, thread, turn string) {
 
 // withConfig gives the provider "mock" more settings.
 func withConfig(t *testing.T, provider string) func(*Config) {
+	t.Helper()
 	return func(c *Config) {
 		dir := t.TempDir()
 		text := "[model_providers.mock]\nname = \"mock\"\nbase_url = \"http://127.0.0.1:1/v1\"\nwire_api = \"responses\"\n" + provider + "\n"

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -274,7 +275,7 @@ func (t *turn) amend(a *heddlev1.Approval, prefix []string) []*heddlev1.HistoryE
 	return []*heddlev1.HistoryEntry{prompt.RuleAdded(prefix)}
 }
 
-func suspended(ctx context.Context) bool { return context.Cause(ctx) == ErrSuspended }
+func suspended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrSuspended) }
 
 // join resolves a path against a folder.
 func join(dir, path string) string {

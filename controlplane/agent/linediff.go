@@ -149,9 +149,15 @@ func backtrack(a, b []string, trail [][]int, d, k int) []edit {
 		if down {
 			prev = k + 1
 		}
-		px := at(prev)
-		py := px - prev
-		for x > px && y > py && !(down && x == px && y == py+1) && !(!down && x == px+1 && y == py) {
+		// The edit leads from the end of step d-1 to where the equal lines begin.
+		fromX := at(prev)
+		fromY := fromX - prev
+		if down {
+			fromY++
+		} else {
+			fromX++
+		}
+		for x > fromX && y > fromY {
 			x, y = x-1, y-1
 			reversed = append(reversed, edit{' ', a[x]})
 		}
