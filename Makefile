@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 CACHE := $(CURDIR)/.cache
 TOOLBIN := $(CACHE)/bin
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= 0.1.0-$(shell git describe --always --dirty 2>/dev/null || echo dev)
 GO ?= go
 
 # Pinned tools; they are installed into .cache/bin when a target needs them.
@@ -63,6 +63,10 @@ test-wire: build ## Run the protocol conformance kit against bin/heddle (WIRE_AR
 .PHONY: test-clients
 test-clients: build ## Run unmodified clients from npm against bin/heddle (needs node and npm)
 	$(GO) test -count=1 -tags clients -timeout 10m -v ./cmd/heddle/internal/e2e/...
+
+.PHONY: test-robustness
+test-robustness: build ## Break everything at random and check what was seen (HEDDLE_ROBUST_FAULTS, HEDDLE_ROBUST_SEED)
+	$(GO) test -count=1 -tags robust -timeout 2h -v -run TestRobustness ./cmd/heddle/internal/robust
 
 .PHONY: bench
 bench: build ## Measure a turn of 20 sandboxed commands beside bare ones

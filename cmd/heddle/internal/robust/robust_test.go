@@ -58,14 +58,12 @@ func TestRobustness(t *testing.T) {
 	}
 	r.calm()
 	r.finish(t)
-	for _, v := range r.problems {
-		t.Errorf("seed %d: %v", seed, v)
-	}
+	r.complain(t, seed)
 	t.Logf("seed %d: %d faults in %v; by kind, and what happened beside:\n%s", seed, injected, time.Since(began).Round(time.Second), r.tally)
 }
 
 func newRun(t *testing.T, seed uint64) *run {
-	r := &run{seen: NewSeen(), tally: newTally(), notes: map[string][]Note{}, added: make(chan string, 64)}
+	r := &run{seen: NewSeen(), tally: newTally(), notes: map[string][]Note{}, added: make(chan string, 64), logs: map[string][]*heddlev1.Event{}}
 	r.model = newModel(seed, r.tally, func() *home { return r.home })
 	t.Cleanup(r.model.Close)
 	r.home = newHome(t, r.model.URL+"/v1")
@@ -149,7 +147,7 @@ func (r *run) finish(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	logs := map[string][]*heddlev1.Event{}
+	logs := r.logs
 	events, resumed := 0, 0
 	requests := map[int64]string{}
 	for _, th := range threads {
@@ -161,13 +159,13 @@ func (r *run) finish(t *testing.T) {
 		logs[th.id] = log
 		events += len(log)
 		r.violate(CheckLog(th.id, log, head)...)
-		r.violate(r.seen.Compare(th.id, log)...)
 		r.violate(requestIDs(th.id, log, requests)...)
 		n, err := r.checkResume(ctx, r.conn, th.id, log)
 		if err != nil {
 			t.Error(err)
 		}
 		resumed += n
+		r.violate(r.seen.Compare(th.id, log)...)
 	}
 	r.violate(checkAcks(r.acks, logs)...)
 	for _, notes := range r.notes {
@@ -201,6 +199,43 @@ resumed from %d places, %d accepted inputs, %d notifications in %d subscriptions
 %d commands (%d of unknown outcome) left %d lines, none twice; %d cgroups, all mounts, files and processes gone`,
 		len(threads), turns, events, r.seen.Count(), resumed, len(r.acks), r.noted, len(r.notes), r.model.requests(),
 		sum.Commands, sum.Unknown, sum.Lines, cgroups)
+}
+
+// historyBefore and historyAfter bound the events shown around a violation.
+const (
+	historyBefore = 25
+	historyAfter  = 8
+)
+
+// complain reports what was violated, with the log around it, and keeps whole
+// logs beside the home.
+func (r *run) complain(t *testing.T, seed uint64) {
+	shown := map[string]bool{}
+	for i, v := range r.problems {
+		if i == 40 {
+			t.Errorf("seed %d: and %d violations more", seed, len(r.problems)-i)
+			return
+		}
+		t.Errorf("seed %d: %v", seed, v)
+		log := r.logs[v.Thread]
+		if log == nil || shown[v.Thread] {
+			continue
+		}
+		shown[v.Thread] = true
+		var all, near strings.Builder
+		for _, ev := range log {
+			line := fmt.Sprintf("%s %s\n", time.UnixMilli(ev.GetTimeMs()).Format("15:04:05.000"), brief(ev))
+			all.WriteString(line)
+			if ev.GetSeq()+historyBefore >= v.Seq && ev.GetSeq() <= v.Seq+historyAfter {
+				near.WriteString(line)
+			}
+		}
+		path := filepath.Join(r.home.root, "log-"+v.Thread+".txt")
+		if err := os.WriteFile(path, []byte(all.String()), 0o600); err != nil {
+			t.Error(err)
+		}
+		t.Logf("its log, whole in %s:\n%s", path, near.String())
+	}
 }
 
 // settle waits until nothing of a thread is open.

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
 // run is one robustness run: its home, its clients and what they saw.
@@ -28,6 +30,7 @@ type run struct {
 	noted    int
 	problems []Violation
 	added    chan string
+	logs     map[string][]*heddlev1.Event // at the end
 }
 
 // ack is an input that a server accepted.
