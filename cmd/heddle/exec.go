@@ -55,6 +55,8 @@ type execFlags struct {
 	fullAuto     bool
 	bypass       bool
 	inProcess    bool
+	connect      string
+	tls          tlsFlags
 }
 
 func newExecCommand() *cobra.Command {
@@ -141,6 +143,8 @@ func (f *execFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.fullAuto, "full-auto", false, "same as --sandbox workspace-write")
 	fs.BoolVar(&f.bypass, "dangerously-bypass-approvals-and-sandbox", false, "no sandbox at all; only for machines that are contained from outside")
 	fs.BoolVar(&f.inProcess, "in-process", false, "run the control plane inside this process (the home must not be in use)")
+	fs.StringVar(&f.connect, "connect", "", "run on the control plane at this `address`, HOST:PORT or unix:///PATH, instead of this home's; --cd is a folder of its executors")
+	f.tls.add(fs)
 	for _, name := range []string{"experimental-json", "full-auto"} {
 		_ = fs.MarkHidden(name)
 	}
@@ -194,7 +198,7 @@ func runExec(cmd *cobra.Command, f *execFlags, resume *execmode.Resume, prompt s
 
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	place, err := openHome(ctx, f.inProcess)
+	place, err := f.place(ctx)
 	if err != nil {
 		return err
 	}
@@ -209,13 +213,28 @@ func runExec(cmd *cobra.Command, f *execFlags, resume *execmode.Resume, prompt s
 	return nil
 }
 
+// place is where the turn runs.
+func (f *execFlags) place(ctx context.Context) (*place, error) {
+	if f.connect == "" {
+		return openHome(ctx, f.inProcess)
+	}
+	if f.inProcess {
+		return nil, usageError(errors.New("--connect and --in-process exclude each other"))
+	}
+	dial, err := remote(f.connect, &f.tls)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	return &place{dial: dial, close: func() error { return nil }}, nil
+}
+
 // options checks the flags and builds what the run needs from them.
 func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Options, error) {
 	var none execmode.Options
 	if !slices.Contains([]string{"auto", "always", "never"}, f.color) {
 		return none, fmt.Errorf("--color %s: want auto, always or never", f.color)
 	}
-	cwd, err := workFolder(f.cd)
+	cwd, err := workFolder(f.cd, f.connect == "")
 	if err != nil {
 		return none, err
 	}
@@ -251,7 +270,7 @@ func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Op
 	if err != nil {
 		return none, err
 	}
-	if !f.skipGit && !f.bypass && !execmode.InRepository(cwd) && effective.TrustLevel(cwd) != "trusted" {
+	if f.connect == "" && !f.skipGit && !f.bypass && !execmode.InRepository(cwd) && effective.TrustLevel(cwd) != "trusted" {
 		return none, &exitError{code: exitFailed, err: errors.New(notTrusted)} //nolint:staticcheck // the text is API: callers look for it
 	}
 	attach, err := f.session.attach(cwd, env, overrides)
@@ -348,10 +367,15 @@ func (f *execFlags) thread(cwd string, env map[string]string, cfg *config.Config
 	}
 }
 
-func workFolder(dir string) (string, error) {
+// workFolder returns the folder to work in. One of another machine cannot be
+// looked at from here.
+func workFolder(dir string, here bool) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", fmt.Errorf("working folder: %w", err)
+	}
+	if !here {
+		return abs, nil
 	}
 	info, err := os.Stat(abs)
 	if err != nil {

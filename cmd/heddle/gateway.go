@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,13 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/gateway"
@@ -57,7 +51,7 @@ func runGateway(cmd *cobra.Command, f *gatewayFlags) error {
 	if f.connect == "" {
 		return usageError(errors.New("gateway needs --connect with the address of a control plane"))
 	}
-	dial, err := f.dialer()
+	dial, err := remote(f.connect, &f.tls)
 	if err != nil {
 		return usageError(err)
 	}
@@ -88,34 +82,4 @@ func runGateway(cmd *cobra.Command, f *gatewayFlags) error {
 		return err
 	}
 	return front.serve(ctx, g, cmd)
-}
-
-// dialer returns the connection to the control plane. The call that dials does
-// not wait: the session reports what is wrong with the first attempt.
-func (f *gatewayFlags) dialer() (func(context.Context) (*grpc.ClientConn, error), error) {
-	secured, err := f.tls.given()
-	if err != nil {
-		return nil, err
-	}
-	creds := insecure.NewCredentials()
-	if secured {
-		cfg, err := f.tls.load()
-		if err != nil {
-			return nil, err
-		}
-		creds = credentials.NewTLS(cfg)
-	}
-	target := strings.TrimPrefix(f.connect, "tcp://")
-	if !strings.HasPrefix(target, "unix://") {
-		target = "dns:///" + target
-	}
-	return func(context.Context) (*grpc.ClientConn, error) {
-		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithKeepaliveParams(keepalive.ClientParameters{
-			Time: 20 * time.Second, Timeout: 10 * time.Second,
-		}))
-		if err != nil {
-			return nil, fmt.Errorf("dial %s: %w", f.connect, err)
-		}
-		return conn, nil
-	}, nil
 }
