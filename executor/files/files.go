@@ -140,20 +140,25 @@ func write(ctx context.Context, f FS, o *heddlev1.FileWrite, content func() ([]b
 	if int64(len(data)) != o.GetSize() {
 		return fmt.Errorf("write %s: %d bytes of content came instead of %d", o.GetPath(), len(data), o.GetSize())
 	}
-	opts := sandbox.WriteOptions{}
+	opts, at := sandbox.WriteOptions{}, o.GetPath()
 	if st, err := f.Stat(ctx, o.GetPath()); err == nil && st.Nlink > 1 {
 		opts.InPlace = true // the other names keep pointing to the same file
 	}
 	for range staleTries {
-		err = f.WriteFile(ctx, o.GetPath(), data, opts)
+		err = f.WriteFile(ctx, at, data, opts)
 		switch {
-		case errors.Is(err, syscall.ESTALE), errors.Is(err, syscall.EEXIST):
-			// A link or name on the way was exchanged; what it means now counts.
+		case errors.Is(err, syscall.ESTALE):
+			// A link on the way was exchanged; what it means now counts.
+		case errors.Is(err, syscall.EEXIST):
+			// A link to a file that is not there yet, or a name that came just now.
+			if at, err = real(ctx, f, o.GetPath()); err != nil {
+				return err
+			}
 		case !opts.InPlace && replaceRefused(err):
 			// The folder takes no new names, or the name is a mount; the file
 			// itself may still be writable.
 			opts.InPlace, opts.MustExist = true, true
-			if again := f.WriteFile(ctx, o.GetPath(), data, opts); !errors.Is(again, fs.ErrNotExist) {
+			if again := f.WriteFile(ctx, at, data, opts); !errors.Is(again, fs.ErrNotExist) {
 				err = again
 			}
 			return err
