@@ -106,11 +106,12 @@ func (p *Proxy) checkAddress(r Request, a netip.Addr) *refusal {
 	if p.cfg.Address != nil {
 		verdict = p.cfg.Address(r, a)
 	}
-	switch {
-	case verdict == AddressDenied:
+	switch verdict {
+	case AddressDenied:
 		return refuse("address-denied", "access to %s is blocked: the address %s is denied", destination(r), a)
-	case verdict == AddressListed:
+	case AddressListed:
 		return nil
+	case AddressUnlisted:
 	}
 	if what := nonPublic(a); what != "" {
 		return refuse("address-not-public", "access to %s is blocked: the address %s is %s; list the address itself to allow it", destination(r), a, what)

@@ -184,7 +184,9 @@ func TestN14Socks(t *testing.T) {
 // TestN14Redirect: the proxy passes a redirect back and does not follow it.
 func TestN14Redirect(t *testing.T) {
 	r := newRig(t, netproxy.Lists{Allow: []string{"ok.test"}}, nil)
-	r.web(80, func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, "http://evil.test/", 302) })
+	r.web(80, func(w http.ResponseWriter, req *http.Request) {
+		http.Redirect(w, req, "http://evil.test/", http.StatusFound)
+	})
 	got := r.raw("GET http://ok.test/ HTTP/1.1\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 302") || !strings.Contains(got, "http://evil.test/") {
 		t.Errorf("answer %q", got)

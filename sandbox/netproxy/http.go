@@ -94,11 +94,10 @@ func (c *client) readRequest() (*http.Request, *refusal, error) {
 // peekHead waits for a whole head and returns it without consuming it.
 func (c *client) peekHead() ([]byte, *refusal, error) {
 	for n := 1; ; {
-		b, err := c.br.Peek(n)
-		if err != nil {
+		if _, err := c.br.Peek(n); err != nil {
 			return nil, nil, err
 		}
-		b, _ = c.br.Peek(c.br.Buffered())
+		b, _ := c.br.Peek(c.br.Buffered())
 		if end := headEnd(b); end > 0 {
 			return b[:end], nil, nil
 		}

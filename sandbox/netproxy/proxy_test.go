@@ -293,10 +293,10 @@ func TestCloseEndsEverything(t *testing.T) {
 	io.WriteString(c, "CONNECT a.test:443 HTTP/1.1\r\n\r\n")
 	<-asked
 	p.Close()
-	if err := <-served; err != netproxy.ErrClosed {
+	if err := <-served; !errors.Is(err, netproxy.ErrClosed) {
 		t.Errorf("Serve: %v", err)
 	}
-	if err := p.Serve(l); err != netproxy.ErrClosed {
+	if err := p.Serve(l); !errors.Is(err, netproxy.ErrClosed) {
 		t.Errorf("Serve after Close: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -71,7 +72,7 @@ func newRig(t *testing.T, lists netproxy.Lists, change func(*netproxy.Config)) *
 	go func() { served <- p.Serve(l) }()
 	t.Cleanup(func() {
 		p.Close()
-		if err := <-served; err != netproxy.ErrClosed {
+		if err := <-served; !errors.Is(err, netproxy.ErrClosed) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
