@@ -223,3 +223,34 @@ func TestSessionComesBackWithinItsGrace(t *testing.T) {
 		t.Fatal(end)
 	}
 }
+
+// The model of a thread that is resumed under other settings is told of them.
+func TestResumedModelIsToldOfNewSettings(t *testing.T) {
+	r, restart := durable(t)
+	r.model.script(speak("m1", "one"), speak("m2", "two"))
+	ctx, th := r.thread(workspaceWrite("never"))
+	r.turn(ctx, r.follow(th.GetId(), 1), th.GetId(), "q1")
+	restart()
+	ctx, _ = r.attach("s2", heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT)
+	full := workspaceWrite("on-request")
+	full.Sandbox.Level = heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS
+	if _, err := r.threads.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: th.GetId(), Settings: full}); err != nil {
+		t.Fatal(err)
+	}
+	f := r.follow(th.GetId(), 1)
+	f.turnEnd()
+	r.turn(ctx, f, th.GetId(), "q2")
+	told := 0
+	for _, e := range r.model.asked()[1].Input {
+		if m := e.GetMessage(); m.GetRole() == "developer" {
+			for _, p := range m.GetParts() {
+				if strings.Contains(p.GetText(), "danger-full-access") || strings.Contains(strings.ToLower(p.GetText()), "full access") {
+					told++
+				}
+			}
+		}
+	}
+	if told == 0 {
+		t.Fatal("the model does not know that its sandbox changed")
+	}
+}

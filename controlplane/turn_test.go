@@ -287,3 +287,25 @@ func TestWriteStdin(t *testing.T) {
 		t.Fatal(seen)
 	}
 }
+
+// P10: a model that goes on repeating one id is told so, and bounded.
+func TestRepeatedCallInLaterSteps(t *testing.T) {
+	r := newRig(t)
+	r.model.script(calls(shell("c1", "echo a")), calls(shell("c1", "echo b")), speak("m", "done"))
+	ctx, th := r.thread(workspaceWrite("never"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	if end := f.turnEnd(); end.GetStatus() != heddlev1.TurnStatus_TURN_STATUS_COMPLETED || r.exec.did(isProcess) != 1 {
+		t.Fatal(end, r.exec.did(isProcess))
+	}
+	if out := r.model.output("c1-again-1"); !strings.Contains(out, "was not run again") {
+		t.Fatalf("the model was told %q", out)
+	}
+	for range 200 {
+		r.model.script(calls(shell("c2", "echo a")))
+	}
+	r.startTurn(ctx, th.GetId(), "go")
+	if end := f.turnEnd(); end.GetStatus() != heddlev1.TurnStatus_TURN_STATUS_FAILED || r.exec.did(isProcess) != 2 {
+		t.Fatal(end, r.exec.did(isProcess))
+	}
+}

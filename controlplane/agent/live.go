@@ -43,6 +43,9 @@ type live struct {
 	report     *heddlev1.SandboxReport
 	// told is what the model was last told about its surroundings.
 	told *prompt.Context
+	// loaded are the settings that a thread with turns was read with: what its
+	// model was told before this control plane.
+	loaded *heddlev1.ThreadSettings
 	// warned are the warnings this thread has shown.
 	warned map[string]bool
 }
@@ -119,6 +122,9 @@ func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
 	lt.settings = proto.CloneOf(row.GetSettings())
 	lt.usage = proto.CloneOf(row.GetTokenUsage())
 	lt.report = proto.CloneOf(row.GetSandboxReport())
+	if row.GetTurnCount() > 0 {
+		lt.loaded = proto.CloneOf(row.GetSettings())
+	}
 	if lt.settings == nil {
 		lt.settings = &heddlev1.ThreadSettings{}
 	}

@@ -17,6 +17,8 @@ type resumption struct {
 	first  *heddlev1.UserMessage
 	steers []*heddlev1.UserMessage
 	last   *heddlev1.Item
+	// diff is the last one that was shown.
+	diff string
 	// open are model items that were not completed, with what was shown of them.
 	open []*heddlev1.Item
 	// calls are the turn's tool calls by id, order the same in call order.
@@ -87,6 +89,8 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 		show(items[e.ItemDelta.GetItemId()], e.ItemDelta)
 	case *heddlev1.Event_ItemCompleted:
 		p.itemCompleted(e.ItemCompleted.GetItem(), items)
+	case *heddlev1.Event_DiffUpdated:
+		p.diff = e.DiffUpdated.GetDiff()
 	case *heddlev1.Event_ActionsIntended:
 		for _, i := range e.ActionsIntended.GetActions() {
 			if c := p.calls[i.GetCallId()]; c != nil {

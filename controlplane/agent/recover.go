@@ -80,6 +80,7 @@ func (a *Agent) recoverTurn(ctx context.Context, lt *live, turnID string) (*turn
 	t.first = p.first
 	t.inputs = p.steers
 	t.last = p.last
+	t.diff.prior = p.diff
 	for id := range p.calls {
 		t.seen[id] = 1
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -318,10 +317,9 @@ func (t *turn) abandon(s *step, cause error) error {
 // commit of the step; without, the end of the turn is.
 func (t *turn) commitStep(s *step) ([]*call, error) {
 	s.closePartial()
-	entries := s.entries
-	calls := s.calls
-	if len(calls) > 0 {
-		entries, calls = t.dropRepeated(entries, calls)
+	entries, calls, ready := t.dropRepeated(s.entries, s.calls)
+	if t.repeats > maxRepeats {
+		return nil, fmt.Errorf("the model repeated calls %d times that were already made", t.repeats)
 	}
 	var events []*heddlev1.Event
 	if len(entries) > 0 {
@@ -330,7 +328,6 @@ func (t *turn) commitStep(s *step) ([]*call, error) {
 	if s.usage != nil {
 		events = append(events, usageUpdated(t.id(), t.lt.addUsage(s.usage, t.rt.Model.ContextWindow)))
 	}
-	ready := make([]*call, 0, len(calls))
 	for _, c := range calls {
 		r := t.newCall(c)
 		events = append(events, r.events...)
@@ -339,9 +336,6 @@ func (t *turn) commitStep(s *step) ([]*call, error) {
 	if len(ready) == 0 {
 		if len(events) > 0 {
 			t.record(events...)
-		}
-		if len(s.calls) > 0 {
-			return nil, fmt.Errorf("the model repeats a call that was already made")
 		}
 		return nil, nil
 	}
@@ -355,22 +349,39 @@ func (t *turn) commitStep(s *step) ([]*call, error) {
 	return ready, nil
 }
 
-// dropRepeated takes calls out whose id this turn has seen: one id is one run,
-// whatever its arguments.
-func (t *turn) dropRepeated(entries []*heddlev1.HistoryEntry, calls []*heddlev1.ToolCall) ([]*heddlev1.HistoryEntry, []*heddlev1.ToolCall) {
-	repeated := map[*heddlev1.ToolCall]bool{}
+// maxRepeats bounds the calls of one turn that only repeat an earlier id.
+const maxRepeats = 16
+
+// dropRepeated keeps one call per id: one id is one run, whatever its arguments.
+// A repetition within a stream is dropped; one of an earlier step's call gets an
+// id of its own, since its model waits for an answer, and is not run.
+func (t *turn) dropRepeated(entries []*heddlev1.HistoryEntry, calls []*heddlev1.ToolCall) (kept []*heddlev1.HistoryEntry, run []*heddlev1.ToolCall, told []*call) {
+	here := map[string]bool{}
+	dropped := map[*heddlev1.ToolCall]bool{}
 	for _, c := range calls {
 		if c.GetCallId() == "" {
 			c.CallId = "call_" + newID()
 		}
-		repeated[c] = t.seen[c.GetCallId()] > 0
-		t.seen[c.GetCallId()]++
+		id := c.GetCallId()
+		switch {
+		case here[id]:
+			dropped[c] = true
+		case t.seen[id] > 0:
+			t.repeats++
+			c.CallId = fmt.Sprintf("%s-again-%d", id, t.seen[id])
+			told = append(told, said(c, fmt.Sprintf("call id %s was used before in this turn; the call was not run again", id)))
+		default:
+			run = append(run, c)
+		}
+		here[id] = true
+		t.seen[id]++
 	}
-	entries = slices.DeleteFunc(slices.Clone(entries), func(e *heddlev1.HistoryEntry) bool {
-		return e.GetToolCall() != nil && repeated[e.GetToolCall()]
-	})
-	calls = slices.DeleteFunc(slices.Clone(calls), func(c *heddlev1.ToolCall) bool { return repeated[c] })
-	return entries, calls
+	for _, e := range entries {
+		if c := e.GetToolCall(); c == nil || !dropped[c] {
+			kept = append(kept, e)
+		}
+	}
+	return kept, run, told
 }
 
 func messageText(m *heddlev1.HistoryMessage) string {

@@ -64,6 +64,7 @@ type turn struct {
 	history []*heddlev1.HistoryEntry
 	// seen are the call ids of the turn; a repeated one is not run again.
 	seen    map[string]int
+	repeats int
 	diff    turnDiff
 	last    *heddlev1.Item
 	started time.Time
@@ -340,9 +341,12 @@ func (t *turn) takeInput(in *heddlev1.UserMessage) {
 func (t *turn) tellSurroundings() []*heddlev1.Event {
 	now := t.surroundings()
 	t.lt.mu.Lock()
-	before := t.lt.told
+	before, loaded := t.lt.told, t.lt.loaded
 	t.lt.told = &now
 	t.lt.mu.Unlock()
+	if before == nil && loaded != nil {
+		before = toldWith(now, loaded)
+	}
 	var entries []*heddlev1.HistoryEntry
 	switch {
 	case len(t.history) == 0:
@@ -354,6 +358,17 @@ func (t *turn) tellSurroundings() []*heddlev1.Event {
 		return nil
 	}
 	return []*heddlev1.Event{t.remember(entries...)}
+}
+
+// toldWith is what the model was told under earlier settings, all else equal.
+func toldWith(now prompt.Context, s *heddlev1.ThreadSettings) *prompt.Context {
+	before := now
+	before.Policy, before.ApprovalPolicy, before.GranularApproval = s.GetSandbox(), s.GetApprovalPolicy(), s.GetGranularApproval().AsMap()
+	before.DeveloperInstructions = s.GetDeveloperInstructions()
+	if s.GetCwd() != now.Cwd {
+		before.Cwd, before.Instructions = s.GetCwd(), nil
+	}
+	return &before
 }
 
 // withoutImageBytes is the message as items show it.

@@ -27,9 +27,11 @@ const (
 // turnDiff follows the files that the patches of one turn change, from what they
 // were at first to what they are now. The zero value is ready.
 type turnDiff struct {
-	mu   sync.Mutex
-	cwd  string
-	list []*diffFile
+	mu sync.Mutex
+	// prior is the diff of what the turn changed before a restart.
+	prior string
+	cwd   string
+	list  []*diffFile
 }
 
 // diffFile is one file: where and what it was, where and what it is.
@@ -88,6 +90,7 @@ func (d *turnDiff) text() string {
 	files := slices.Clone(d.list)
 	slices.SortFunc(files, func(a, b *diffFile) int { return strings.Compare(a.is, b.is) })
 	var b strings.Builder
+	b.WriteString(d.prior)
 	for _, f := range files {
 		f.write(&b, d.cwd)
 		if b.Len() > maxDiffBytes {
