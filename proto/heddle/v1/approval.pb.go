@@ -10,6 +10,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -152,6 +153,8 @@ type Approval struct {
 	//
 	//	*Approval_Command
 	//	*Approval_FileChange
+	//	*Approval_UserInput
+	//	*Approval_DynamicTool
 	Subject isApproval_Subject `protobuf_oneof:"subject"`
 	Reason  string             `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	Risk    Risk               `protobuf:"varint,10,opt,name=risk,proto3,enum=heddle.v1.Risk" json:"risk,omitempty"`
@@ -167,8 +170,11 @@ type Approval struct {
 	DecidedBy       string `protobuf:"bytes,16,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
 	DecidedAtMs     int64  `protobuf:"varint,17,opt,name=decided_at_ms,json=decidedAtMs,proto3" json:"decided_at_ms,omitempty"`
 	ItemStartedAtMs int64  `protobuf:"varint,18,opt,name=item_started_at_ms,json=itemStartedAtMs,proto3" json:"item_started_at_ms,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the client answered besides the decision: the answers to a
+	// UserInputRequest or the result of a DynamicToolRequest.
+	Answer        *structpb.Value `protobuf:"bytes,22,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Approval) Reset() {
@@ -268,6 +274,24 @@ func (x *Approval) GetFileChange() *FileChangeApproval {
 	return nil
 }
 
+func (x *Approval) GetUserInput() *UserInputRequest {
+	if x != nil {
+		if x, ok := x.Subject.(*Approval_UserInput); ok {
+			return x.UserInput
+		}
+	}
+	return nil
+}
+
+func (x *Approval) GetDynamicTool() *DynamicToolRequest {
+	if x != nil {
+		if x, ok := x.Subject.(*Approval_DynamicTool); ok {
+			return x.DynamicTool
+		}
+	}
+	return nil
+}
+
 func (x *Approval) GetReason() string {
 	if x != nil {
 		return x.Reason
@@ -338,6 +362,13 @@ func (x *Approval) GetItemStartedAtMs() int64 {
 	return 0
 }
 
+func (x *Approval) GetAnswer() *structpb.Value {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
 type isApproval_Subject interface {
 	isApproval_Subject()
 }
@@ -350,9 +381,21 @@ type Approval_FileChange struct {
 	FileChange *FileChangeApproval `protobuf:"bytes,8,opt,name=file_change,json=fileChange,proto3,oneof"`
 }
 
+type Approval_UserInput struct {
+	UserInput *UserInputRequest `protobuf:"bytes,20,opt,name=user_input,json=userInput,proto3,oneof"`
+}
+
+type Approval_DynamicTool struct {
+	DynamicTool *DynamicToolRequest `protobuf:"bytes,21,opt,name=dynamic_tool,json=dynamicTool,proto3,oneof"`
+}
+
 func (*Approval_Command) isApproval_Subject() {}
 
 func (*Approval_FileChange) isApproval_Subject() {}
+
+func (*Approval_UserInput) isApproval_Subject() {}
+
+func (*Approval_DynamicTool) isApproval_Subject() {}
 
 type CommandApproval struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -499,20 +542,135 @@ func (x *FileChangeApproval) GetGrantRoot() string {
 	return ""
 }
 
+// UserInputRequest puts questions of the model to the person.
+type UserInputRequest struct {
+	state         protoimpl.MessageState       `protogen:"open.v1"`
+	Questions     []*UserInputRequest_Question `protobuf:"bytes,1,rep,name=questions,proto3" json:"questions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserInputRequest) Reset() {
+	*x = UserInputRequest{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserInputRequest) ProtoMessage() {}
+
+func (x *UserInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserInputRequest.ProtoReflect.Descriptor instead.
+func (*UserInputRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *UserInputRequest) GetQuestions() []*UserInputRequest_Question {
+	if x != nil {
+		return x.Questions
+	}
+	return nil
+}
+
+// DynamicToolRequest asks the client to run one of its tools.
+type DynamicToolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CallId        string                 `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Tool          string                 `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
+	Arguments     *structpb.Value        `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DynamicToolRequest) Reset() {
+	*x = DynamicToolRequest{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DynamicToolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DynamicToolRequest) ProtoMessage() {}
+
+func (x *DynamicToolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DynamicToolRequest.ProtoReflect.Descriptor instead.
+func (*DynamicToolRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DynamicToolRequest) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *DynamicToolRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *DynamicToolRequest) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *DynamicToolRequest) GetArguments() *structpb.Value {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
 type ResolveApprovalRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId   string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	ApprovalId string                 `protobuf:"bytes,2,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	Decision   Decision               `protobuf:"varint,3,opt,name=decision,proto3,enum=heddle.v1.Decision" json:"decision,omitempty"`
 	// Prefix to keep as a rule with DECISION_ACCEPT_WITH_AMENDMENT.
-	Amendment     []string `protobuf:"bytes,4,rep,name=amendment,proto3" json:"amendment,omitempty"`
+	Amendment     []string        `protobuf:"bytes,4,rep,name=amendment,proto3" json:"amendment,omitempty"`
+	Answer        *structpb.Value `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResolveApprovalRequest) Reset() {
 	*x = ResolveApprovalRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	mi := &file_heddle_v1_approval_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +682,7 @@ func (x *ResolveApprovalRequest) String() string {
 func (*ResolveApprovalRequest) ProtoMessage() {}
 
 func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	mi := &file_heddle_v1_approval_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +695,7 @@ func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalRequest.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ResolveApprovalRequest) GetThreadId() string {
@@ -568,6 +726,13 @@ func (x *ResolveApprovalRequest) GetAmendment() []string {
 	return nil
 }
 
+func (x *ResolveApprovalRequest) GetAnswer() *structpb.Value {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
 type ResolveApprovalResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Approval      *Approval              `protobuf:"bytes,1,opt,name=approval,proto3" json:"approval,omitempty"`
@@ -578,7 +743,7 @@ type ResolveApprovalResponse struct {
 
 func (x *ResolveApprovalResponse) Reset() {
 	*x = ResolveApprovalResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +755,7 @@ func (x *ResolveApprovalResponse) String() string {
 func (*ResolveApprovalResponse) ProtoMessage() {}
 
 func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +768,7 @@ func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalResponse.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResolveApprovalResponse) GetApproval() *Approval {
@@ -629,7 +794,7 @@ type ListPendingApprovalsRequest struct {
 
 func (x *ListPendingApprovalsRequest) Reset() {
 	*x = ListPendingApprovalsRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[5]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +806,7 @@ func (x *ListPendingApprovalsRequest) String() string {
 func (*ListPendingApprovalsRequest) ProtoMessage() {}
 
 func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[5]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +819,7 @@ func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListPendingApprovalsRequest) GetThreadId() string {
@@ -673,7 +838,7 @@ type ListPendingApprovalsResponse struct {
 
 func (x *ListPendingApprovalsResponse) Reset() {
 	*x = ListPendingApprovalsResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +850,7 @@ func (x *ListPendingApprovalsResponse) String() string {
 func (*ListPendingApprovalsResponse) ProtoMessage() {}
 
 func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +863,7 @@ func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListPendingApprovalsResponse) GetApprovals() []*Approval {
@@ -708,11 +873,131 @@ func (x *ListPendingApprovalsResponse) GetApprovals() []*Approval {
 	return nil
 }
 
+type UserInputRequest_Question struct {
+	state         protoimpl.MessageState     `protogen:"open.v1"`
+	Id            string                     `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Header        string                     `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`
+	Question      string                     `protobuf:"bytes,3,opt,name=question,proto3" json:"question,omitempty"`
+	Options       []*UserInputRequest_Option `protobuf:"bytes,4,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserInputRequest_Question) Reset() {
+	*x = UserInputRequest_Question{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserInputRequest_Question) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserInputRequest_Question) ProtoMessage() {}
+
+func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserInputRequest_Question.ProtoReflect.Descriptor instead.
+func (*UserInputRequest_Question) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3, 0}
+}
+
+func (x *UserInputRequest_Question) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UserInputRequest_Question) GetHeader() string {
+	if x != nil {
+		return x.Header
+	}
+	return ""
+}
+
+func (x *UserInputRequest_Question) GetQuestion() string {
+	if x != nil {
+		return x.Question
+	}
+	return ""
+}
+
+func (x *UserInputRequest_Question) GetOptions() []*UserInputRequest_Option {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+type UserInputRequest_Option struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Label         string                 `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	Description   string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserInputRequest_Option) Reset() {
+	*x = UserInputRequest_Option{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserInputRequest_Option) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserInputRequest_Option) ProtoMessage() {}
+
+func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserInputRequest_Option.ProtoReflect.Descriptor instead.
+func (*UserInputRequest_Option) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3, 1}
+}
+
+func (x *UserInputRequest_Option) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
+}
+
+func (x *UserInputRequest_Option) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 var File_heddle_v1_approval_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\n" +
-	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xb6\x05\n" +
+	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xe8\x06\n" +
 	"\bApproval\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -723,7 +1008,10 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\tprincipal\x18\x06 \x01(\tR\tprincipal\x126\n" +
 	"\acommand\x18\a \x01(\v2\x1a.heddle.v1.CommandApprovalH\x00R\acommand\x12@\n" +
 	"\vfile_change\x18\b \x01(\v2\x1d.heddle.v1.FileChangeApprovalH\x00R\n" +
-	"fileChange\x12\x16\n" +
+	"fileChange\x12<\n" +
+	"\n" +
+	"user_input\x18\x14 \x01(\v2\x1b.heddle.v1.UserInputRequestH\x00R\tuserInput\x12B\n" +
+	"\fdynamic_tool\x18\x15 \x01(\v2\x1d.heddle.v1.DynamicToolRequestH\x00R\vdynamicTool\x12\x16\n" +
 	"\x06reason\x18\t \x01(\tR\x06reason\x12#\n" +
 	"\x04risk\x18\n" +
 	" \x01(\x0e2\x0f.heddle.v1.RiskR\x04risk\x12\x1f\n" +
@@ -736,7 +1024,8 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\n" +
 	"decided_by\x18\x10 \x01(\tR\tdecidedBy\x12\"\n" +
 	"\rdecided_at_ms\x18\x11 \x01(\x03R\vdecidedAtMs\x12+\n" +
-	"\x12item_started_at_ms\x18\x12 \x01(\x03R\x0fitemStartedAtMsB\t\n" +
+	"\x12item_started_at_ms\x18\x12 \x01(\x03R\x0fitemStartedAtMs\x12.\n" +
+	"\x06answer\x18\x16 \x01(\v2\x16.google.protobuf.ValueR\x06answerB\t\n" +
 	"\asubject\"\x84\x02\n" +
 	"\x0fCommandApproval\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
@@ -749,13 +1038,29 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\x12FileChangeApproval\x12/\n" +
 	"\achanges\x18\x01 \x03(\v2\x15.heddle.v1.FileUpdateR\achanges\x12\x1d\n" +
 	"\n" +
-	"grant_root\x18\x02 \x01(\tR\tgrantRoot\"\xa5\x01\n" +
+	"grant_root\x18\x02 \x01(\tR\tgrantRoot\"\xa7\x02\n" +
+	"\x10UserInputRequest\x12B\n" +
+	"\tquestions\x18\x01 \x03(\v2$.heddle.v1.UserInputRequest.QuestionR\tquestions\x1a\x8c\x01\n" +
+	"\bQuestion\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06header\x18\x02 \x01(\tR\x06header\x12\x1a\n" +
+	"\bquestion\x18\x03 \x01(\tR\bquestion\x12<\n" +
+	"\aoptions\x18\x04 \x03(\v2\".heddle.v1.UserInputRequest.OptionR\aoptions\x1a@\n" +
+	"\x06Option\x12\x14\n" +
+	"\x05label\x18\x01 \x01(\tR\x05label\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\"\x95\x01\n" +
+	"\x12DynamicToolRequest\x12\x17\n" +
+	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04tool\x18\x03 \x01(\tR\x04tool\x124\n" +
+	"\targuments\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\targuments\"\xd5\x01\n" +
 	"\x16ResolveApprovalRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1f\n" +
 	"\vapproval_id\x18\x02 \x01(\tR\n" +
 	"approvalId\x12/\n" +
 	"\bdecision\x18\x03 \x01(\x0e2\x13.heddle.v1.DecisionR\bdecision\x12\x1c\n" +
-	"\tamendment\x18\x04 \x03(\tR\tamendment\"f\n" +
+	"\tamendment\x18\x04 \x03(\tR\tamendment\x12.\n" +
+	"\x06answer\x18\x05 \x01(\v2\x16.google.protobuf.ValueR\x06answer\"f\n" +
 	"\x17ResolveApprovalResponse\x12/\n" +
 	"\bapproval\x18\x01 \x01(\v2\x13.heddle.v1.ApprovalR\bapproval\x12\x1a\n" +
 	"\baccepted\x18\x02 \x01(\bR\baccepted\":\n" +
@@ -793,42 +1098,54 @@ func file_heddle_v1_approval_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_heddle_v1_approval_proto_goTypes = []any{
 	(Risk)(0),                            // 0: heddle.v1.Risk
 	(Decision)(0),                        // 1: heddle.v1.Decision
 	(*Approval)(nil),                     // 2: heddle.v1.Approval
 	(*CommandApproval)(nil),              // 3: heddle.v1.CommandApproval
 	(*FileChangeApproval)(nil),           // 4: heddle.v1.FileChangeApproval
-	(*ResolveApprovalRequest)(nil),       // 5: heddle.v1.ResolveApprovalRequest
-	(*ResolveApprovalResponse)(nil),      // 6: heddle.v1.ResolveApprovalResponse
-	(*ListPendingApprovalsRequest)(nil),  // 7: heddle.v1.ListPendingApprovalsRequest
-	(*ListPendingApprovalsResponse)(nil), // 8: heddle.v1.ListPendingApprovalsResponse
-	(*CommandAction)(nil),                // 9: heddle.v1.CommandAction
-	(*SandboxPolicy)(nil),                // 10: heddle.v1.SandboxPolicy
-	(*FileUpdate)(nil),                   // 11: heddle.v1.FileUpdate
+	(*UserInputRequest)(nil),             // 5: heddle.v1.UserInputRequest
+	(*DynamicToolRequest)(nil),           // 6: heddle.v1.DynamicToolRequest
+	(*ResolveApprovalRequest)(nil),       // 7: heddle.v1.ResolveApprovalRequest
+	(*ResolveApprovalResponse)(nil),      // 8: heddle.v1.ResolveApprovalResponse
+	(*ListPendingApprovalsRequest)(nil),  // 9: heddle.v1.ListPendingApprovalsRequest
+	(*ListPendingApprovalsResponse)(nil), // 10: heddle.v1.ListPendingApprovalsResponse
+	(*UserInputRequest_Question)(nil),    // 11: heddle.v1.UserInputRequest.Question
+	(*UserInputRequest_Option)(nil),      // 12: heddle.v1.UserInputRequest.Option
+	(*structpb.Value)(nil),               // 13: google.protobuf.Value
+	(*CommandAction)(nil),                // 14: heddle.v1.CommandAction
+	(*SandboxPolicy)(nil),                // 15: heddle.v1.SandboxPolicy
+	(*FileUpdate)(nil),                   // 16: heddle.v1.FileUpdate
 }
 var file_heddle_v1_approval_proto_depIdxs = []int32{
 	3,  // 0: heddle.v1.Approval.command:type_name -> heddle.v1.CommandApproval
 	4,  // 1: heddle.v1.Approval.file_change:type_name -> heddle.v1.FileChangeApproval
-	0,  // 2: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
-	1,  // 3: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
-	1,  // 4: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
-	9,  // 5: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
-	10, // 6: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
-	11, // 7: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
-	1,  // 8: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
-	2,  // 9: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
-	2,  // 10: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
-	5,  // 11: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
-	7,  // 12: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
-	6,  // 13: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
-	8,  // 14: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
-	13, // [13:15] is the sub-list for method output_type
-	11, // [11:13] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	5,  // 2: heddle.v1.Approval.user_input:type_name -> heddle.v1.UserInputRequest
+	6,  // 3: heddle.v1.Approval.dynamic_tool:type_name -> heddle.v1.DynamicToolRequest
+	0,  // 4: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
+	1,  // 5: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
+	1,  // 6: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
+	13, // 7: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
+	14, // 8: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
+	15, // 9: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
+	16, // 10: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
+	11, // 11: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
+	13, // 12: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
+	1,  // 13: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
+	13, // 14: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
+	2,  // 15: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
+	2,  // 16: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
+	12, // 17: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
+	7,  // 18: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
+	9,  // 19: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
+	8,  // 20: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
+	10, // 21: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
+	20, // [20:22] is the sub-list for method output_type
+	18, // [18:20] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_approval_proto_init() }
@@ -841,6 +1158,8 @@ func file_heddle_v1_approval_proto_init() {
 	file_heddle_v1_approval_proto_msgTypes[0].OneofWrappers = []any{
 		(*Approval_Command)(nil),
 		(*Approval_FileChange)(nil),
+		(*Approval_UserInput)(nil),
+		(*Approval_DynamicTool)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -848,7 +1167,7 @@ func file_heddle_v1_approval_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_approval_proto_rawDesc), len(file_heddle_v1_approval_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   7,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -61,6 +61,10 @@ type Event struct {
 	//	*Event_SandboxReported
 	//	*Event_TurnAccepted
 	//	*Event_WorkspaceSeen
+	//	*Event_ThreadReverted
+	//	*Event_GoalChanged
+	//	*Event_GitChanged
+	//	*Event_ReadStateChanged
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -374,6 +378,42 @@ func (x *Event) GetWorkspaceSeen() *WorkspaceSeen {
 	return nil
 }
 
+func (x *Event) GetThreadReverted() *ThreadReverted {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_ThreadReverted); ok {
+			return x.ThreadReverted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetGoalChanged() *GoalChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_GoalChanged); ok {
+			return x.GoalChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetGitChanged() *GitChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_GitChanged); ok {
+			return x.GitChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetReadStateChanged() *ReadStateChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_ReadStateChanged); ok {
+			return x.ReadStateChanged
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -487,6 +527,22 @@ type Event_WorkspaceSeen struct {
 	WorkspaceSeen *WorkspaceSeen `protobuf:"bytes,36,opt,name=workspace_seen,json=workspaceSeen,proto3,oneof"`
 }
 
+type Event_ThreadReverted struct {
+	ThreadReverted *ThreadReverted `protobuf:"bytes,40,opt,name=thread_reverted,json=threadReverted,proto3,oneof"`
+}
+
+type Event_GoalChanged struct {
+	GoalChanged *GoalChanged `protobuf:"bytes,41,opt,name=goal_changed,json=goalChanged,proto3,oneof"`
+}
+
+type Event_GitChanged struct {
+	GitChanged *GitChanged `protobuf:"bytes,42,opt,name=git_changed,json=gitChanged,proto3,oneof"`
+}
+
+type Event_ReadStateChanged struct {
+	ReadStateChanged *ReadStateChanged `protobuf:"bytes,43,opt,name=read_state_changed,json=readStateChanged,proto3,oneof"`
+}
+
 func (*Event_ThreadCreated) isEvent_Payload() {}
 
 func (*Event_ThreadNamed) isEvent_Payload() {}
@@ -540,6 +596,14 @@ func (*Event_SandboxReported) isEvent_Payload() {}
 func (*Event_TurnAccepted) isEvent_Payload() {}
 
 func (*Event_WorkspaceSeen) isEvent_Payload() {}
+
+func (*Event_ThreadReverted) isEvent_Payload() {}
+
+func (*Event_GoalChanged) isEvent_Payload() {}
+
+func (*Event_GitChanged) isEvent_Payload() {}
+
+func (*Event_ReadStateChanged) isEvent_Payload() {}
 
 type ThreadCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1792,6 +1856,212 @@ func (x *WorkspaceSeen) GetInstructionSources() []string {
 	return nil
 }
 
+// ThreadReverted takes the turns of a range of ordinals out of what is shown to
+// clients and to the model. The log keeps them.
+type ThreadReverted struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	BeforeTurnId string                 `protobuf:"bytes,1,opt,name=before_turn_id,json=beforeTurnId,proto3" json:"before_turn_id,omitempty"`
+	FirstOrdinal int64                  `protobuf:"varint,2,opt,name=first_ordinal,json=firstOrdinal,proto3" json:"first_ordinal,omitempty"`
+	LastOrdinal  int64                  `protobuf:"varint,3,opt,name=last_ordinal,json=lastOrdinal,proto3" json:"last_ordinal,omitempty"`
+	// The preview from now on.
+	Preview       string `protobuf:"bytes,4,opt,name=preview,proto3" json:"preview,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThreadReverted) Reset() {
+	*x = ThreadReverted{}
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThreadReverted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThreadReverted) ProtoMessage() {}
+
+func (x *ThreadReverted) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThreadReverted.ProtoReflect.Descriptor instead.
+func (*ThreadReverted) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ThreadReverted) GetBeforeTurnId() string {
+	if x != nil {
+		return x.BeforeTurnId
+	}
+	return ""
+}
+
+func (x *ThreadReverted) GetFirstOrdinal() int64 {
+	if x != nil {
+		return x.FirstOrdinal
+	}
+	return 0
+}
+
+func (x *ThreadReverted) GetLastOrdinal() int64 {
+	if x != nil {
+		return x.LastOrdinal
+	}
+	return 0
+}
+
+func (x *ThreadReverted) GetPreview() string {
+	if x != nil {
+		return x.Preview
+	}
+	return ""
+}
+
+type GoalChanged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unset when the goal was cleared.
+	Goal          *Goal `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GoalChanged) Reset() {
+	*x = GoalChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GoalChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GoalChanged) ProtoMessage() {}
+
+func (x *GoalChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GoalChanged.ProtoReflect.Descriptor instead.
+func (*GoalChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GoalChanged) GetGoal() *Goal {
+	if x != nil {
+		return x.Goal
+	}
+	return nil
+}
+
+// GitChanged is what a client said about the repository; from then on it counts
+// more than what an executor finds.
+type GitChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Git           *GitInfo               `protobuf:"bytes,1,opt,name=git,proto3" json:"git,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GitChanged) Reset() {
+	*x = GitChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GitChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GitChanged) ProtoMessage() {}
+
+func (x *GitChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GitChanged.ProtoReflect.Descriptor instead.
+func (*GitChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GitChanged) GetGit() *GitInfo {
+	if x != nil {
+		return x.Git
+	}
+	return nil
+}
+
+type ReadStateChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ReadState     *ReadState             `protobuf:"bytes,1,opt,name=read_state,json=readState,proto3" json:"read_state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadStateChanged) Reset() {
+	*x = ReadStateChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadStateChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadStateChanged) ProtoMessage() {}
+
+func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadStateChanged.ProtoReflect.Descriptor instead.
+func (*ReadStateChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReadStateChanged) GetReadState() *ReadState {
+	if x != nil {
+		return x.ReadState
+	}
+	return nil
+}
+
 type SandboxReported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Report        *SandboxReport         `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
@@ -1801,7 +2071,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2083,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2096,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -1841,14 +2111,17 @@ type HistoryAppended struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*HistoryEntry        `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// True when the entries replace everything before (compaction).
-	Replace       bool `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"`
+	Replace bool `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"`
+	// True when the entries belong to their turn alone (a review): no other turn
+	// sees them.
+	Private       bool `protobuf:"varint,3,opt,name=private,proto3" json:"private,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2133,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2146,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -1886,6 +2159,13 @@ func (x *HistoryAppended) GetEntries() []*HistoryEntry {
 func (x *HistoryAppended) GetReplace() bool {
 	if x != nil {
 		return x.Replace
+	}
+	return false
+}
+
+func (x *HistoryAppended) GetPrivate() bool {
+	if x != nil {
+		return x.Private
 	}
 	return false
 }
@@ -1906,7 +2186,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2198,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2211,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -2019,7 +2299,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2311,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2324,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -2088,7 +2368,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2380,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2393,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -2173,7 +2453,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2465,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2478,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -2254,7 +2534,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2546,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2559,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -2315,7 +2595,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2607,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2620,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -2381,7 +2661,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2673,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2686,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -2433,7 +2713,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2725,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2738,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -2527,7 +2807,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2819,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2832,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -2574,7 +2854,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2866,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2879,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -2633,7 +2913,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2925,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2938,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -2686,7 +2966,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2978,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2991,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -2741,7 +3021,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +3033,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +3046,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -2809,7 +3089,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3101,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3114,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -2862,7 +3142,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xb5\x0f\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xbf\x11\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -2896,7 +3176,12 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x0frange_compacted\x18! \x01(\v2\x19.heddle.v1.RangeCompactedH\x00R\x0erangeCompacted\x12G\n" +
 	"\x10sandbox_reported\x18\" \x01(\v2\x1a.heddle.v1.SandboxReportedH\x00R\x0fsandboxReported\x12>\n" +
 	"\rturn_accepted\x18# \x01(\v2\x17.heddle.v1.TurnAcceptedH\x00R\fturnAccepted\x12A\n" +
-	"\x0eworkspace_seen\x18$ \x01(\v2\x18.heddle.v1.WorkspaceSeenH\x00R\rworkspaceSeenB\t\n" +
+	"\x0eworkspace_seen\x18$ \x01(\v2\x18.heddle.v1.WorkspaceSeenH\x00R\rworkspaceSeen\x12D\n" +
+	"\x0fthread_reverted\x18( \x01(\v2\x19.heddle.v1.ThreadRevertedH\x00R\x0ethreadReverted\x12;\n" +
+	"\fgoal_changed\x18) \x01(\v2\x16.heddle.v1.GoalChangedH\x00R\vgoalChanged\x128\n" +
+	"\vgit_changed\x18* \x01(\v2\x15.heddle.v1.GitChangedH\x00R\n" +
+	"gitChanged\x12K\n" +
+	"\x12read_state_changed\x18+ \x01(\v2\x1b.heddle.v1.ReadStateChangedH\x00R\x10readStateChangedB\t\n" +
 	"\apayload\":\n" +
 	"\rThreadCreated\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"!\n" +
@@ -2965,12 +3250,26 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\tR\amessage\"f\n" +
 	"\rWorkspaceSeen\x12$\n" +
 	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\x12/\n" +
-	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"C\n" +
+	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"\x98\x01\n" +
+	"\x0eThreadReverted\x12$\n" +
+	"\x0ebefore_turn_id\x18\x01 \x01(\tR\fbeforeTurnId\x12#\n" +
+	"\rfirst_ordinal\x18\x02 \x01(\x03R\ffirstOrdinal\x12!\n" +
+	"\flast_ordinal\x18\x03 \x01(\x03R\vlastOrdinal\x12\x18\n" +
+	"\apreview\x18\x04 \x01(\tR\apreview\"2\n" +
+	"\vGoalChanged\x12#\n" +
+	"\x04goal\x18\x01 \x01(\v2\x0f.heddle.v1.GoalR\x04goal\"2\n" +
+	"\n" +
+	"GitChanged\x12$\n" +
+	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\"G\n" +
+	"\x10ReadStateChanged\x123\n" +
+	"\n" +
+	"read_state\x18\x01 \x01(\v2\x14.heddle.v1.ReadStateR\treadState\"C\n" +
 	"\x0fSandboxReported\x120\n" +
-	"\x06report\x18\x01 \x01(\v2\x18.heddle.v1.SandboxReportR\x06report\"^\n" +
+	"\x06report\x18\x01 \x01(\v2\x18.heddle.v1.SandboxReportR\x06report\"x\n" +
 	"\x0fHistoryAppended\x121\n" +
 	"\aentries\x18\x01 \x03(\v2\x17.heddle.v1.HistoryEntryR\aentries\x12\x18\n" +
-	"\areplace\x18\x02 \x01(\bR\areplace\"\xf9\x01\n" +
+	"\areplace\x18\x02 \x01(\bR\areplace\x12\x18\n" +
+	"\aprivate\x18\x03 \x01(\bR\aprivate\"\xf9\x01\n" +
 	"\fHistoryEntry\x125\n" +
 	"\amessage\x18\x01 \x01(\v2\x19.heddle.v1.HistoryMessageH\x00R\amessage\x122\n" +
 	"\ttool_call\x18\x02 \x01(\v2\x13.heddle.v1.ToolCallH\x00R\btoolCall\x128\n" +
@@ -3057,7 +3356,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -3084,32 +3383,38 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*ErrorRaised)(nil),         // 22: heddle.v1.ErrorRaised
 	(*WarningRaised)(nil),       // 23: heddle.v1.WarningRaised
 	(*WorkspaceSeen)(nil),       // 24: heddle.v1.WorkspaceSeen
-	(*SandboxReported)(nil),     // 25: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 26: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 27: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 28: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 29: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 30: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 31: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 32: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 33: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 34: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 35: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 36: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 37: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 38: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 39: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 40: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 41: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 42: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 43: heddle.v1.Turn
-	(*UserMessage)(nil),         // 44: heddle.v1.UserMessage
-	(*Item)(nil),                // 45: heddle.v1.Item
-	(*Approval)(nil),            // 46: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 47: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 48: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 49: heddle.v1.GitInfo
-	(*SandboxReport)(nil),       // 50: heddle.v1.SandboxReport
+	(*ThreadReverted)(nil),      // 25: heddle.v1.ThreadReverted
+	(*GoalChanged)(nil),         // 26: heddle.v1.GoalChanged
+	(*GitChanged)(nil),          // 27: heddle.v1.GitChanged
+	(*ReadStateChanged)(nil),    // 28: heddle.v1.ReadStateChanged
+	(*SandboxReported)(nil),     // 29: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 30: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 31: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 32: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 33: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 34: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 35: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 36: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 37: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 38: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 39: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 40: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 41: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 42: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 43: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 44: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 45: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 46: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 47: heddle.v1.Turn
+	(*UserMessage)(nil),         // 48: heddle.v1.UserMessage
+	(*Item)(nil),                // 49: heddle.v1.Item
+	(*Approval)(nil),            // 50: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 51: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 52: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 53: heddle.v1.GitInfo
+	(*Goal)(nil),                // 54: heddle.v1.Goal
+	(*ReadState)(nil),           // 55: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 56: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -3132,49 +3437,56 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	26, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	33, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	35, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	36, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	25, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	30, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	37, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	39, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	40, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	29, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
 	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
-	41, // 27: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	42, // 28: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	43, // 29: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	44, // 30: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	43, // 31: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	43, // 32: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	44, // 33: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	45, // 34: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	45, // 35: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 36: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 37: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	46, // 38: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	46, // 39: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 40: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	47, // 41: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	48, // 42: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	49, // 43: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	50, // 44: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	27, // 45: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	28, // 46: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	30, // 47: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	31, // 48: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	32, // 49: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	29, // 50: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	29, // 51: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	34, // 52: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 53: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	37, // 54: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	39, // 55: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	38, // 56: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	40, // 57: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	56, // [56:58] is the sub-list for method output_type
-	54, // [54:56] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	25, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
+	26, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
+	27, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
+	28, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
+	45, // 31: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	46, // 32: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	47, // 33: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	48, // 34: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	47, // 35: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	47, // 36: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	48, // 37: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	49, // 38: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	49, // 39: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 40: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 41: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	50, // 42: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	50, // 43: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 44: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	51, // 45: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	52, // 46: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	53, // 47: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	54, // 48: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	53, // 49: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	55, // 50: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	56, // 51: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	31, // 52: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	32, // 53: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	34, // 54: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	35, // 55: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	36, // 56: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	33, // 57: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	33, // 58: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	38, // 59: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 60: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	41, // 61: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	43, // 62: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	42, // 63: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	44, // 64: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	63, // [63:65] is the sub-list for method output_type
+	61, // [61:63] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -3214,6 +3526,10 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_SandboxReported)(nil),
 		(*Event_TurnAccepted)(nil),
 		(*Event_WorkspaceSeen)(nil),
+		(*Event_ThreadReverted)(nil),
+		(*Event_GoalChanged)(nil),
+		(*Event_GitChanged)(nil),
+		(*Event_ReadStateChanged)(nil),
 	}
 	file_heddle_v1_event_proto_msgTypes[12].OneofWrappers = []any{
 		(*ItemDelta_AgentText)(nil),
@@ -3222,13 +3538,13 @@ func file_heddle_v1_event_proto_init() {
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[27].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[31].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[29].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[33].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -3238,7 +3554,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

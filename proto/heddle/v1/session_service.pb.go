@@ -1115,6 +1115,458 @@ func (x *ConfigOverridden) GetEffective() *structpb.Value {
 	return nil
 }
 
+type ListSkillsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute folders on the executor; empty means the session's.
+	Cwds          []string `protobuf:"bytes,1,rep,name=cwds,proto3" json:"cwds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSkillsRequest) Reset() {
+	*x = ListSkillsRequest{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSkillsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSkillsRequest) ProtoMessage() {}
+
+func (x *ListSkillsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSkillsRequest.ProtoReflect.Descriptor instead.
+func (*ListSkillsRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListSkillsRequest) GetCwds() []string {
+	if x != nil {
+		return x.Cwds
+	}
+	return nil
+}
+
+type Skill struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Description      string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	ShortDescription string                 `protobuf:"bytes,3,opt,name=short_description,json=shortDescription,proto3" json:"short_description,omitempty"`
+	// Absolute path of its SKILL.md.
+	Path string `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	// "repo" or "user".
+	Scope         string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
+	Enabled       bool   `protobuf:"varint,6,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Skill) Reset() {
+	*x = Skill{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Skill) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Skill) ProtoMessage() {}
+
+func (x *Skill) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Skill.ProtoReflect.Descriptor instead.
+func (*Skill) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Skill) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Skill) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Skill) GetShortDescription() string {
+	if x != nil {
+		return x.ShortDescription
+	}
+	return ""
+}
+
+func (x *Skill) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Skill) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Skill) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+type SkillError struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkillError) Reset() {
+	*x = SkillError{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkillError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkillError) ProtoMessage() {}
+
+func (x *SkillError) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkillError.ProtoReflect.Descriptor instead.
+func (*SkillError) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SkillError) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SkillError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SkillsOfFolder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cwd           string                 `protobuf:"bytes,1,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	Skills        []*Skill               `protobuf:"bytes,2,rep,name=skills,proto3" json:"skills,omitempty"`
+	Errors        []*SkillError          `protobuf:"bytes,3,rep,name=errors,proto3" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkillsOfFolder) Reset() {
+	*x = SkillsOfFolder{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkillsOfFolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkillsOfFolder) ProtoMessage() {}
+
+func (x *SkillsOfFolder) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkillsOfFolder.ProtoReflect.Descriptor instead.
+func (*SkillsOfFolder) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SkillsOfFolder) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *SkillsOfFolder) GetSkills() []*Skill {
+	if x != nil {
+		return x.Skills
+	}
+	return nil
+}
+
+func (x *SkillsOfFolder) GetErrors() []*SkillError {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
+type ListSkillsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Folders       []*SkillsOfFolder      `protobuf:"bytes,1,rep,name=folders,proto3" json:"folders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSkillsResponse) Reset() {
+	*x = ListSkillsResponse{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSkillsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSkillsResponse) ProtoMessage() {}
+
+func (x *ListSkillsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSkillsResponse.ProtoReflect.Descriptor instead.
+func (*ListSkillsResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListSkillsResponse) GetFolders() []*SkillsOfFolder {
+	if x != nil {
+		return x.Folders
+	}
+	return nil
+}
+
+type ListFeaturesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFeaturesRequest) Reset() {
+	*x = ListFeaturesRequest{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFeaturesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFeaturesRequest) ProtoMessage() {}
+
+func (x *ListFeaturesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFeaturesRequest.ProtoReflect.Descriptor instead.
+func (*ListFeaturesRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{22}
+}
+
+type Feature struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "beta", "underDevelopment", "stable", "deprecated" or "removed".
+	Stage          string `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`
+	DisplayName    string `protobuf:"bytes,3,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
+	Description    string `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	Enabled        bool   `protobuf:"varint,5,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	DefaultEnabled bool   `protobuf:"varint,6,opt,name=default_enabled,json=defaultEnabled,proto3" json:"default_enabled,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Feature) Reset() {
+	*x = Feature{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Feature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Feature) ProtoMessage() {}
+
+func (x *Feature) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Feature.ProtoReflect.Descriptor instead.
+func (*Feature) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Feature) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Feature) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *Feature) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *Feature) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Feature) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *Feature) GetDefaultEnabled() bool {
+	if x != nil {
+		return x.DefaultEnabled
+	}
+	return false
+}
+
+type ListFeaturesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Features      []*Feature             `protobuf:"bytes,1,rep,name=features,proto3" json:"features,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFeaturesResponse) Reset() {
+	*x = ListFeaturesResponse{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFeaturesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFeaturesResponse) ProtoMessage() {}
+
+func (x *ListFeaturesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFeaturesResponse.ProtoReflect.Descriptor instead.
+func (*ListFeaturesResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListFeaturesResponse) GetFeatures() []*Feature {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1123,7 +1575,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1587,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1600,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{25}
 }
 
 type ExecutorStatus struct {
@@ -1167,7 +1619,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1631,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1644,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExecutorStatus) GetExecutorId() string {
@@ -1268,7 +1720,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1732,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1745,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{19}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1354,7 +1806,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1818,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1831,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{20}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -1399,7 +1851,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1863,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1876,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{21}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ShutdownResponse) GetAccepted() bool {
@@ -1530,7 +1982,36 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x10ConfigOverridden\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
 	"\x05layer\x18\x02 \x01(\v2\x16.heddle.v1.ConfigLayerR\x05layer\x124\n" +
-	"\teffective\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\teffective\"\x12\n" +
+	"\teffective\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\teffective\"'\n" +
+	"\x11ListSkillsRequest\x12\x12\n" +
+	"\x04cwds\x18\x01 \x03(\tR\x04cwds\"\xae\x01\n" +
+	"\x05Skill\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x12+\n" +
+	"\x11short_description\x18\x03 \x01(\tR\x10shortDescription\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scope\x12\x18\n" +
+	"\aenabled\x18\x06 \x01(\bR\aenabled\":\n" +
+	"\n" +
+	"SkillError\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"{\n" +
+	"\x0eSkillsOfFolder\x12\x10\n" +
+	"\x03cwd\x18\x01 \x01(\tR\x03cwd\x12(\n" +
+	"\x06skills\x18\x02 \x03(\v2\x10.heddle.v1.SkillR\x06skills\x12-\n" +
+	"\x06errors\x18\x03 \x03(\v2\x15.heddle.v1.SkillErrorR\x06errors\"I\n" +
+	"\x12ListSkillsResponse\x123\n" +
+	"\afolders\x18\x01 \x03(\v2\x19.heddle.v1.SkillsOfFolderR\afolders\"\x15\n" +
+	"\x13ListFeaturesRequest\"\xbb\x01\n" +
+	"\aFeature\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12!\n" +
+	"\fdisplay_name\x18\x03 \x01(\tR\vdisplayName\x12 \n" +
+	"\vdescription\x18\x04 \x01(\tR\vdescription\x12\x18\n" +
+	"\aenabled\x18\x05 \x01(\bR\aenabled\x12'\n" +
+	"\x0fdefault_enabled\x18\x06 \x01(\bR\x0edefaultEnabled\"F\n" +
+	"\x14ListFeaturesResponse\x12.\n" +
+	"\bfeatures\x18\x01 \x03(\v2\x12.heddle.v1.FeatureR\bfeatures\"\x12\n" +
 	"\x10GetStatusRequest\"\xe8\x02\n" +
 	"\x0eExecutorStatus\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
@@ -1563,13 +2044,16 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason2\x90\x01\n" +
 	"\x0eSessionService\x12?\n" +
 	"\x06Attach\x12\x18.heddle.v1.AttachRequest\x1a\x19.heddle.v1.AttachResponse0\x01\x12=\n" +
-	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\x81\x03\n" +
+	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\x9d\x04\n" +
 	"\x0eCatalogService\x12I\n" +
 	"\n" +
 	"ListModels\x12\x1c.heddle.v1.ListModelsRequest\x1a\x1d.heddle.v1.ListModelsResponse\x12I\n" +
 	"\n" +
 	"ReadConfig\x12\x1c.heddle.v1.ReadConfigRequest\x1a\x1d.heddle.v1.ReadConfigResponse\x12L\n" +
-	"\vWriteConfig\x12\x1d.heddle.v1.WriteConfigRequest\x1a\x1e.heddle.v1.WriteConfigResponse\x12F\n" +
+	"\vWriteConfig\x12\x1d.heddle.v1.WriteConfigRequest\x1a\x1e.heddle.v1.WriteConfigResponse\x12I\n" +
+	"\n" +
+	"ListSkills\x12\x1c.heddle.v1.ListSkillsRequest\x1a\x1d.heddle.v1.ListSkillsResponse\x12O\n" +
+	"\fListFeatures\x12\x1e.heddle.v1.ListFeaturesRequest\x1a\x1f.heddle.v1.ListFeaturesResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.heddle.v1.GetStatusRequest\x1a\x1c.heddle.v1.GetStatusResponse\x12C\n" +
 	"\bShutdown\x12\x1a.heddle.v1.ShutdownRequest\x1a\x1b.heddle.v1.ShutdownResponseB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
@@ -1585,79 +2069,95 @@ func file_heddle_v1_session_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_session_service_proto_rawDescData
 }
 
-var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_heddle_v1_session_service_proto_goTypes = []any{
-	(*AttachRequest)(nil),       // 0: heddle.v1.AttachRequest
-	(*AttachResponse)(nil),      // 1: heddle.v1.AttachResponse
-	(*Attached)(nil),            // 2: heddle.v1.Attached
-	(*Draining)(nil),            // 3: heddle.v1.Draining
-	(*ConfigWarning)(nil),       // 4: heddle.v1.ConfigWarning
-	(*DetachRequest)(nil),       // 5: heddle.v1.DetachRequest
-	(*DetachResponse)(nil),      // 6: heddle.v1.DetachResponse
-	(*ListModelsRequest)(nil),   // 7: heddle.v1.ListModelsRequest
-	(*Model)(nil),               // 8: heddle.v1.Model
-	(*ListModelsResponse)(nil),  // 9: heddle.v1.ListModelsResponse
-	(*ReadConfigRequest)(nil),   // 10: heddle.v1.ReadConfigRequest
-	(*ConfigLayer)(nil),         // 11: heddle.v1.ConfigLayer
-	(*ReadConfigResponse)(nil),  // 12: heddle.v1.ReadConfigResponse
-	(*WriteConfigRequest)(nil),  // 13: heddle.v1.WriteConfigRequest
-	(*ConfigEdit)(nil),          // 14: heddle.v1.ConfigEdit
-	(*WriteConfigResponse)(nil), // 15: heddle.v1.WriteConfigResponse
-	(*ConfigOverridden)(nil),    // 16: heddle.v1.ConfigOverridden
-	(*GetStatusRequest)(nil),    // 17: heddle.v1.GetStatusRequest
-	(*ExecutorStatus)(nil),      // 18: heddle.v1.ExecutorStatus
-	(*GetStatusResponse)(nil),   // 19: heddle.v1.GetStatusResponse
-	(*ShutdownRequest)(nil),     // 20: heddle.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),    // 21: heddle.v1.ShutdownResponse
-	nil,                         // 22: heddle.v1.AttachRequest.EnvEntry
-	nil,                         // 23: heddle.v1.ReadConfigResponse.OriginsEntry
-	nil,                         // 24: heddle.v1.ExecutorStatus.LabelsEntry
-	nil,                         // 25: heddle.v1.GetStatusResponse.CountersEntry
-	(OnDisconnect)(0),           // 26: heddle.v1.OnDisconnect
-	(*structpb.Struct)(nil),     // 27: google.protobuf.Struct
-	(*structpb.Value)(nil),      // 28: google.protobuf.Value
-	(*SandboxReport)(nil),       // 29: heddle.v1.SandboxReport
+	(*AttachRequest)(nil),        // 0: heddle.v1.AttachRequest
+	(*AttachResponse)(nil),       // 1: heddle.v1.AttachResponse
+	(*Attached)(nil),             // 2: heddle.v1.Attached
+	(*Draining)(nil),             // 3: heddle.v1.Draining
+	(*ConfigWarning)(nil),        // 4: heddle.v1.ConfigWarning
+	(*DetachRequest)(nil),        // 5: heddle.v1.DetachRequest
+	(*DetachResponse)(nil),       // 6: heddle.v1.DetachResponse
+	(*ListModelsRequest)(nil),    // 7: heddle.v1.ListModelsRequest
+	(*Model)(nil),                // 8: heddle.v1.Model
+	(*ListModelsResponse)(nil),   // 9: heddle.v1.ListModelsResponse
+	(*ReadConfigRequest)(nil),    // 10: heddle.v1.ReadConfigRequest
+	(*ConfigLayer)(nil),          // 11: heddle.v1.ConfigLayer
+	(*ReadConfigResponse)(nil),   // 12: heddle.v1.ReadConfigResponse
+	(*WriteConfigRequest)(nil),   // 13: heddle.v1.WriteConfigRequest
+	(*ConfigEdit)(nil),           // 14: heddle.v1.ConfigEdit
+	(*WriteConfigResponse)(nil),  // 15: heddle.v1.WriteConfigResponse
+	(*ConfigOverridden)(nil),     // 16: heddle.v1.ConfigOverridden
+	(*ListSkillsRequest)(nil),    // 17: heddle.v1.ListSkillsRequest
+	(*Skill)(nil),                // 18: heddle.v1.Skill
+	(*SkillError)(nil),           // 19: heddle.v1.SkillError
+	(*SkillsOfFolder)(nil),       // 20: heddle.v1.SkillsOfFolder
+	(*ListSkillsResponse)(nil),   // 21: heddle.v1.ListSkillsResponse
+	(*ListFeaturesRequest)(nil),  // 22: heddle.v1.ListFeaturesRequest
+	(*Feature)(nil),              // 23: heddle.v1.Feature
+	(*ListFeaturesResponse)(nil), // 24: heddle.v1.ListFeaturesResponse
+	(*GetStatusRequest)(nil),     // 25: heddle.v1.GetStatusRequest
+	(*ExecutorStatus)(nil),       // 26: heddle.v1.ExecutorStatus
+	(*GetStatusResponse)(nil),    // 27: heddle.v1.GetStatusResponse
+	(*ShutdownRequest)(nil),      // 28: heddle.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),     // 29: heddle.v1.ShutdownResponse
+	nil,                          // 30: heddle.v1.AttachRequest.EnvEntry
+	nil,                          // 31: heddle.v1.ReadConfigResponse.OriginsEntry
+	nil,                          // 32: heddle.v1.ExecutorStatus.LabelsEntry
+	nil,                          // 33: heddle.v1.GetStatusResponse.CountersEntry
+	(OnDisconnect)(0),            // 34: heddle.v1.OnDisconnect
+	(*structpb.Struct)(nil),      // 35: google.protobuf.Struct
+	(*structpb.Value)(nil),       // 36: google.protobuf.Value
+	(*SandboxReport)(nil),        // 37: heddle.v1.SandboxReport
 }
 var file_heddle_v1_session_service_proto_depIdxs = []int32{
-	26, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	22, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
-	27, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
+	34, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	30, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
+	35, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
 	2,  // 3: heddle.v1.AttachResponse.attached:type_name -> heddle.v1.Attached
 	3,  // 4: heddle.v1.AttachResponse.draining:type_name -> heddle.v1.Draining
 	4,  // 5: heddle.v1.Attached.config_warnings:type_name -> heddle.v1.ConfigWarning
 	8,  // 6: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
-	27, // 7: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
-	27, // 8: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
+	35, // 7: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
+	35, // 8: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
 	11, // 9: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
-	23, // 10: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
+	31, // 10: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
 	14, // 11: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
-	28, // 12: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
+	36, // 12: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
 	16, // 13: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
 	11, // 14: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
-	28, // 15: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
-	24, // 16: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
-	29, // 17: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
-	18, // 18: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
-	25, // 19: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
-	0,  // 20: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
-	5,  // 21: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
-	7,  // 22: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
-	10, // 23: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
-	13, // 24: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
-	17, // 25: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
-	20, // 26: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
-	1,  // 27: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
-	6,  // 28: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
-	9,  // 29: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
-	12, // 30: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
-	15, // 31: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
-	19, // 32: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
-	21, // 33: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	36, // 15: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
+	18, // 16: heddle.v1.SkillsOfFolder.skills:type_name -> heddle.v1.Skill
+	19, // 17: heddle.v1.SkillsOfFolder.errors:type_name -> heddle.v1.SkillError
+	20, // 18: heddle.v1.ListSkillsResponse.folders:type_name -> heddle.v1.SkillsOfFolder
+	23, // 19: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
+	32, // 20: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
+	37, // 21: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
+	26, // 22: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
+	33, // 23: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
+	0,  // 24: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
+	5,  // 25: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
+	7,  // 26: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
+	10, // 27: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
+	13, // 28: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
+	17, // 29: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
+	22, // 30: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
+	25, // 31: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
+	28, // 32: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
+	1,  // 33: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
+	6,  // 34: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
+	9,  // 35: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
+	12, // 36: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
+	15, // 37: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
+	21, // 38: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
+	24, // 39: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
+	27, // 40: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
+	29, // 41: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
+	33, // [33:42] is the sub-list for method output_type
+	24, // [24:33] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_session_service_proto_init() }
@@ -1677,7 +2177,7 @@ func file_heddle_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_session_service_proto_rawDesc), len(file_heddle_v1_session_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

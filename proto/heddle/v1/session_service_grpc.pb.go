@@ -181,11 +181,13 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	CatalogService_ListModels_FullMethodName  = "/heddle.v1.CatalogService/ListModels"
-	CatalogService_ReadConfig_FullMethodName  = "/heddle.v1.CatalogService/ReadConfig"
-	CatalogService_WriteConfig_FullMethodName = "/heddle.v1.CatalogService/WriteConfig"
-	CatalogService_GetStatus_FullMethodName   = "/heddle.v1.CatalogService/GetStatus"
-	CatalogService_Shutdown_FullMethodName    = "/heddle.v1.CatalogService/Shutdown"
+	CatalogService_ListModels_FullMethodName   = "/heddle.v1.CatalogService/ListModels"
+	CatalogService_ReadConfig_FullMethodName   = "/heddle.v1.CatalogService/ReadConfig"
+	CatalogService_WriteConfig_FullMethodName  = "/heddle.v1.CatalogService/WriteConfig"
+	CatalogService_ListSkills_FullMethodName   = "/heddle.v1.CatalogService/ListSkills"
+	CatalogService_ListFeatures_FullMethodName = "/heddle.v1.CatalogService/ListFeatures"
+	CatalogService_GetStatus_FullMethodName    = "/heddle.v1.CatalogService/GetStatus"
+	CatalogService_Shutdown_FullMethodName     = "/heddle.v1.CatalogService/Shutdown"
 )
 
 // CatalogServiceClient is the client API for CatalogService service.
@@ -201,6 +203,10 @@ type CatalogServiceClient interface {
 	// What was around them stays as it was. Errors are InvalidConfig with the
 	// detail config_write_error_code.
 	WriteConfig(ctx context.Context, in *WriteConfigRequest, opts ...grpc.CallOption) (*WriteConfigResponse, error)
+	// ListSkills finds the skills that can be used in folders.
+	ListSkills(ctx context.Context, in *ListSkillsRequest, opts ...grpc.CallOption) (*ListSkillsResponse, error)
+	// ListFeatures returns the switches of the config table "features".
+	ListFeatures(ctx context.Context, in *ListFeaturesRequest, opts ...grpc.CallOption) (*ListFeaturesResponse, error)
 	// GetStatus says what this control plane is and does.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Shutdown asks the control plane to stop; refused while work is open
@@ -246,6 +252,26 @@ func (c *catalogServiceClient) WriteConfig(ctx context.Context, in *WriteConfigR
 	return out, nil
 }
 
+func (c *catalogServiceClient) ListSkills(ctx context.Context, in *ListSkillsRequest, opts ...grpc.CallOption) (*ListSkillsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSkillsResponse)
+	err := c.cc.Invoke(ctx, CatalogService_ListSkills_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *catalogServiceClient) ListFeatures(ctx context.Context, in *ListFeaturesRequest, opts ...grpc.CallOption) (*ListFeaturesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListFeaturesResponse)
+	err := c.cc.Invoke(ctx, CatalogService_ListFeatures_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *catalogServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
@@ -279,6 +305,10 @@ type CatalogServiceServer interface {
 	// What was around them stays as it was. Errors are InvalidConfig with the
 	// detail config_write_error_code.
 	WriteConfig(context.Context, *WriteConfigRequest) (*WriteConfigResponse, error)
+	// ListSkills finds the skills that can be used in folders.
+	ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error)
+	// ListFeatures returns the switches of the config table "features".
+	ListFeatures(context.Context, *ListFeaturesRequest) (*ListFeaturesResponse, error)
 	// GetStatus says what this control plane is and does.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Shutdown asks the control plane to stop; refused while work is open
@@ -302,6 +332,12 @@ func (UnimplementedCatalogServiceServer) ReadConfig(context.Context, *ReadConfig
 }
 func (UnimplementedCatalogServiceServer) WriteConfig(context.Context, *WriteConfigRequest) (*WriteConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WriteConfig not implemented")
+}
+func (UnimplementedCatalogServiceServer) ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSkills not implemented")
+}
+func (UnimplementedCatalogServiceServer) ListFeatures(context.Context, *ListFeaturesRequest) (*ListFeaturesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFeatures not implemented")
 }
 func (UnimplementedCatalogServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
@@ -384,6 +420,42 @@ func _CatalogService_WriteConfig_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CatalogService_ListSkills_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSkillsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CatalogServiceServer).ListSkills(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CatalogService_ListSkills_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CatalogServiceServer).ListSkills(ctx, req.(*ListSkillsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CatalogService_ListFeatures_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListFeaturesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CatalogServiceServer).ListFeatures(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CatalogService_ListFeatures_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CatalogServiceServer).ListFeatures(ctx, req.(*ListFeaturesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _CatalogService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -438,6 +510,14 @@ var CatalogService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WriteConfig",
 			Handler:    _CatalogService_WriteConfig_Handler,
+		},
+		{
+			MethodName: "ListSkills",
+			Handler:    _CatalogService_ListSkills_Handler,
+		},
+		{
+			MethodName: "ListFeatures",
+			Handler:    _CatalogService_ListFeatures_Handler,
 		},
 		{
 			MethodName: "GetStatus",

@@ -615,6 +615,13 @@ type Thread struct {
 	HasForks      bool   `protobuf:"varint,31,opt,name=has_forks,json=hasForks,proto3" json:"has_forks,omitempty"`
 	AgentNickname string `protobuf:"bytes,32,opt,name=agent_nickname,json=agentNickname,proto3" json:"agent_nickname,omitempty"`
 	AgentRole     string `protobuf:"bytes,33,opt,name=agent_role,json=agentRole,proto3" json:"agent_role,omitempty"`
+	// Turns that were taken back; see ThreadReverted.
+	Reverted []*RevertedTurns `protobuf:"bytes,34,rep,name=reverted,proto3" json:"reverted,omitempty"`
+	// Unset without one.
+	Goal *Goal `protobuf:"bytes,35,opt,name=goal,proto3" json:"goal,omitempty"`
+	// True when a client set git; see GitChanged.
+	GitPinned     bool       `protobuf:"varint,36,opt,name=git_pinned,json=gitPinned,proto3" json:"git_pinned,omitempty"`
+	ReadState     *ReadState `protobuf:"bytes,37,opt,name=read_state,json=readState,proto3" json:"read_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,6 +887,257 @@ func (x *Thread) GetAgentRole() string {
 	return ""
 }
 
+func (x *Thread) GetReverted() []*RevertedTurns {
+	if x != nil {
+		return x.Reverted
+	}
+	return nil
+}
+
+func (x *Thread) GetGoal() *Goal {
+	if x != nil {
+		return x.Goal
+	}
+	return nil
+}
+
+func (x *Thread) GetGitPinned() bool {
+	if x != nil {
+		return x.GitPinned
+	}
+	return false
+}
+
+func (x *Thread) GetReadState() *ReadState {
+	if x != nil {
+		return x.ReadState
+	}
+	return nil
+}
+
+// RevertedTurns are turns that nobody sees any more: what was recorded for them
+// before seq.
+type RevertedTurns struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FirstOrdinal  int64                  `protobuf:"varint,1,opt,name=first_ordinal,json=firstOrdinal,proto3" json:"first_ordinal,omitempty"`
+	LastOrdinal   int64                  `protobuf:"varint,2,opt,name=last_ordinal,json=lastOrdinal,proto3" json:"last_ordinal,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevertedTurns) Reset() {
+	*x = RevertedTurns{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevertedTurns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevertedTurns) ProtoMessage() {}
+
+func (x *RevertedTurns) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevertedTurns.ProtoReflect.Descriptor instead.
+func (*RevertedTurns) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RevertedTurns) GetFirstOrdinal() int64 {
+	if x != nil {
+		return x.FirstOrdinal
+	}
+	return 0
+}
+
+func (x *RevertedTurns) GetLastOrdinal() int64 {
+	if x != nil {
+		return x.LastOrdinal
+	}
+	return 0
+}
+
+func (x *RevertedTurns) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// Goal is what a thread works towards by itself while it is active.
+type Goal struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Objective string                 `protobuf:"bytes,1,opt,name=objective,proto3" json:"objective,omitempty"`
+	// "active", "paused", "blocked", "usageLimited", "budgetLimited" or
+	// "complete".
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// Unset without a budget.
+	TokenBudget *int64 `protobuf:"varint,3,opt,name=token_budget,json=tokenBudget,proto3,oneof" json:"token_budget,omitempty"`
+	// What turns have used since the goal was set.
+	TokensUsed    int64 `protobuf:"varint,4,opt,name=tokens_used,json=tokensUsed,proto3" json:"tokens_used,omitempty"`
+	TimeUsedMs    int64 `protobuf:"varint,5,opt,name=time_used_ms,json=timeUsedMs,proto3" json:"time_used_ms,omitempty"`
+	CreatedAtMs   int64 `protobuf:"varint,6,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"`
+	UpdatedAtMs   int64 `protobuf:"varint,7,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Goal) Reset() {
+	*x = Goal{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Goal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Goal) ProtoMessage() {}
+
+func (x *Goal) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Goal.ProtoReflect.Descriptor instead.
+func (*Goal) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Goal) GetObjective() string {
+	if x != nil {
+		return x.Objective
+	}
+	return ""
+}
+
+func (x *Goal) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *Goal) GetTokenBudget() int64 {
+	if x != nil && x.TokenBudget != nil {
+		return *x.TokenBudget
+	}
+	return 0
+}
+
+func (x *Goal) GetTokensUsed() int64 {
+	if x != nil {
+		return x.TokensUsed
+	}
+	return 0
+}
+
+func (x *Goal) GetTimeUsedMs() int64 {
+	if x != nil {
+		return x.TimeUsedMs
+	}
+	return 0
+}
+
+func (x *Goal) GetCreatedAtMs() int64 {
+	if x != nil {
+		return x.CreatedAtMs
+	}
+	return 0
+}
+
+func (x *Goal) GetUpdatedAtMs() int64 {
+	if x != nil {
+		return x.UpdatedAtMs
+	}
+	return 0
+}
+
+// ReadState says how far a person has read a thread.
+type ReadState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Seq of the event that changed it last.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// First turn that was not read; empty when all are.
+	FirstUnreadTurnId string `protobuf:"bytes,2,opt,name=first_unread_turn_id,json=firstUnreadTurnId,proto3" json:"first_unread_turn_id,omitempty"`
+	// True when nothing at all was read, and there is no turn.
+	FromStart     bool `protobuf:"varint,3,opt,name=from_start,json=fromStart,proto3" json:"from_start,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadState) Reset() {
+	*x = ReadState{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadState) ProtoMessage() {}
+
+func (x *ReadState) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadState.ProtoReflect.Descriptor instead.
+func (*ReadState) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReadState) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ReadState) GetFirstUnreadTurnId() string {
+	if x != nil {
+		return x.FirstUnreadTurnId
+	}
+	return ""
+}
+
+func (x *ReadState) GetFromStart() bool {
+	if x != nil {
+		return x.FromStart
+	}
+	return false
+}
+
 // TurnError is a typed failure as clients see it.
 type TurnError struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -897,7 +1155,7 @@ type TurnError struct {
 
 func (x *TurnError) Reset() {
 	*x = TurnError{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	mi := &file_heddle_v1_thread_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1167,7 @@ func (x *TurnError) String() string {
 func (*TurnError) ProtoMessage() {}
 
 func (x *TurnError) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	mi := &file_heddle_v1_thread_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1180,7 @@ func (x *TurnError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnError.ProtoReflect.Descriptor instead.
 func (*TurnError) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TurnError) GetMessage() string {
@@ -980,14 +1238,16 @@ type Turn struct {
 	// The final agent message, for summaries.
 	LastAgentMessage *Item `protobuf:"bytes,18,opt,name=last_agent_message,json=lastAgentMessage,proto3" json:"last_agent_message,omitempty"`
 	// "regular", "compact", "review", "shell".
-	Kind          string `protobuf:"bytes,19,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind string `protobuf:"bytes,19,opt,name=kind,proto3" json:"kind,omitempty"`
+	// What a turn does that is not regular.
+	Task          *TurnTask `protobuf:"bytes,20,opt,name=task,proto3" json:"task,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	mi := &file_heddle_v1_thread_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1259,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	mi := &file_heddle_v1_thread_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1272,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Turn) GetId() string {
@@ -1148,6 +1408,203 @@ func (x *Turn) GetKind() string {
 	return ""
 }
 
+func (x *Turn) GetTask() *TurnTask {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+type TurnTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Task:
+	//
+	//	*TurnTask_Review
+	//	*TurnTask_Shell
+	Task          isTurnTask_Task `protobuf_oneof:"task"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnTask) Reset() {
+	*x = TurnTask{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnTask) ProtoMessage() {}
+
+func (x *TurnTask) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
+func (*TurnTask) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TurnTask) GetTask() isTurnTask_Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *TurnTask) GetReview() *ReviewTask {
+	if x != nil {
+		if x, ok := x.Task.(*TurnTask_Review); ok {
+			return x.Review
+		}
+	}
+	return nil
+}
+
+func (x *TurnTask) GetShell() *ShellTask {
+	if x != nil {
+		if x, ok := x.Task.(*TurnTask_Shell); ok {
+			return x.Shell
+		}
+	}
+	return nil
+}
+
+type isTurnTask_Task interface {
+	isTurnTask_Task()
+}
+
+type TurnTask_Review struct {
+	Review *ReviewTask `protobuf:"bytes,1,opt,name=review,proto3,oneof"`
+}
+
+type TurnTask_Shell struct {
+	Shell *ShellTask `protobuf:"bytes,2,opt,name=shell,proto3,oneof"`
+}
+
+func (*TurnTask_Review) isTurnTask_Task() {}
+
+func (*TurnTask_Shell) isTurnTask_Task() {}
+
+type ReviewTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the reviewer is asked.
+	Prompt string `protobuf:"bytes,1,opt,name=prompt,proto3" json:"prompt,omitempty"`
+	// What clients are shown of it.
+	Hint          string `protobuf:"bytes,2,opt,name=hint,proto3" json:"hint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReviewTask) Reset() {
+	*x = ReviewTask{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReviewTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReviewTask) ProtoMessage() {}
+
+func (x *ReviewTask) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReviewTask.ProtoReflect.Descriptor instead.
+func (*ReviewTask) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ReviewTask) GetPrompt() string {
+	if x != nil {
+		return x.Prompt
+	}
+	return ""
+}
+
+func (x *ReviewTask) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
+}
+
+// ShellTask is a command that the person runs, without the sandbox.
+type ShellTask struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Command string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
+	// 0 means no bound.
+	TimeoutMs     int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShellTask) Reset() {
+	*x = ShellTask{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShellTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShellTask) ProtoMessage() {}
+
+func (x *ShellTask) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShellTask.ProtoReflect.Descriptor instead.
+func (*ShellTask) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ShellTask) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *ShellTask) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
 var File_heddle_v1_thread_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_thread_proto_rawDesc = "" +
@@ -1188,7 +1645,7 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\x10ThreadTokenUsage\x12+\n" +
 	"\x05total\x18\x01 \x01(\v2\x15.heddle.v1.TokenUsageR\x05total\x12)\n" +
 	"\x04last\x18\x02 \x01(\v2\x15.heddle.v1.TokenUsageR\x04last\x120\n" +
-	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xd5\t\n" +
+	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\x84\v\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -1229,14 +1686,40 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\thas_forks\x18\x1f \x01(\bR\bhasForks\x12%\n" +
 	"\x0eagent_nickname\x18  \x01(\tR\ragentNickname\x12\x1d\n" +
 	"\n" +
-	"agent_role\x18! \x01(\tR\tagentRole\"\x9e\x01\n" +
+	"agent_role\x18! \x01(\tR\tagentRole\x124\n" +
+	"\breverted\x18\" \x03(\v2\x18.heddle.v1.RevertedTurnsR\breverted\x12#\n" +
+	"\x04goal\x18# \x01(\v2\x0f.heddle.v1.GoalR\x04goal\x12\x1d\n" +
+	"\n" +
+	"git_pinned\x18$ \x01(\bR\tgitPinned\x123\n" +
+	"\n" +
+	"read_state\x18% \x01(\v2\x14.heddle.v1.ReadStateR\treadState\"i\n" +
+	"\rRevertedTurns\x12#\n" +
+	"\rfirst_ordinal\x18\x01 \x01(\x03R\ffirstOrdinal\x12!\n" +
+	"\flast_ordinal\x18\x02 \x01(\x03R\vlastOrdinal\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x80\x02\n" +
+	"\x04Goal\x12\x1c\n" +
+	"\tobjective\x18\x01 \x01(\tR\tobjective\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12&\n" +
+	"\ftoken_budget\x18\x03 \x01(\x03H\x00R\vtokenBudget\x88\x01\x01\x12\x1f\n" +
+	"\vtokens_used\x18\x04 \x01(\x03R\n" +
+	"tokensUsed\x12 \n" +
+	"\ftime_used_ms\x18\x05 \x01(\x03R\n" +
+	"timeUsedMs\x12\"\n" +
+	"\rcreated_at_ms\x18\x06 \x01(\x03R\vcreatedAtMs\x12\"\n" +
+	"\rupdated_at_ms\x18\a \x01(\x03R\vupdatedAtMsB\x0f\n" +
+	"\r_token_budget\"w\n" +
+	"\tReadState\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12/\n" +
+	"\x14first_unread_turn_id\x18\x02 \x01(\tR\x11firstUnreadTurnId\x12\x1d\n" +
+	"\n" +
+	"from_start\x18\x03 \x01(\bR\tfromStart\"\x9e\x01\n" +
 	"\tTurnError\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12$\n" +
 	"\vhttp_status\x18\x03 \x01(\x05H\x00R\n" +
 	"httpStatus\x88\x01\x01\x12-\n" +
 	"\x12additional_details\x18\x04 \x01(\tR\x11additionalDetailsB\x0e\n" +
-	"\f_http_status\"\xc6\x05\n" +
+	"\f_http_status\"\xef\x05\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\froot_turn_id\x18\x02 \x01(\tR\n" +
@@ -1260,7 +1743,20 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\routput_schema\x18\x10 \x01(\v2\x17.google.protobuf.StructR\foutputSchema\x12'\n" +
 	"\x0finterrupt_cause\x18\x11 \x01(\tR\x0einterruptCause\x12=\n" +
 	"\x12last_agent_message\x18\x12 \x01(\v2\x0f.heddle.v1.ItemR\x10lastAgentMessage\x12\x12\n" +
-	"\x04kind\x18\x13 \x01(\tR\x04kind*z\n" +
+	"\x04kind\x18\x13 \x01(\tR\x04kind\x12'\n" +
+	"\x04task\x18\x14 \x01(\v2\x13.heddle.v1.TurnTaskR\x04task\"q\n" +
+	"\bTurnTask\x12/\n" +
+	"\x06review\x18\x01 \x01(\v2\x15.heddle.v1.ReviewTaskH\x00R\x06review\x12,\n" +
+	"\x05shell\x18\x02 \x01(\v2\x14.heddle.v1.ShellTaskH\x00R\x05shellB\x06\n" +
+	"\x04task\"8\n" +
+	"\n" +
+	"ReviewTask\x12\x16\n" +
+	"\x06prompt\x18\x01 \x01(\tR\x06prompt\x12\x12\n" +
+	"\x04hint\x18\x02 \x01(\tR\x04hint\"D\n" +
+	"\tShellTask\x12\x18\n" +
+	"\acommand\x18\x01 \x01(\tR\acommand\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs*z\n" +
 	"\vThreadState\x12\x1c\n" +
 	"\x18THREAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11THREAD_STATE_IDLE\x10\x01\x12\x17\n" +
@@ -1291,7 +1787,7 @@ func file_heddle_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_heddle_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_heddle_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_heddle_v1_thread_proto_goTypes = []any{
 	(ThreadState)(0),           // 0: heddle.v1.ThreadState
 	(TurnStatus)(0),            // 1: heddle.v1.TurnStatus
@@ -1301,38 +1797,50 @@ var file_heddle_v1_thread_proto_goTypes = []any{
 	(*TokenUsage)(nil),         // 5: heddle.v1.TokenUsage
 	(*ThreadTokenUsage)(nil),   // 6: heddle.v1.ThreadTokenUsage
 	(*Thread)(nil),             // 7: heddle.v1.Thread
-	(*TurnError)(nil),          // 8: heddle.v1.TurnError
-	(*Turn)(nil),               // 9: heddle.v1.Turn
-	(*structpb.Struct)(nil),    // 10: google.protobuf.Struct
-	(*SandboxPolicy)(nil),      // 11: heddle.v1.SandboxPolicy
-	(*structpb.ListValue)(nil), // 12: google.protobuf.ListValue
-	(*SandboxReport)(nil),      // 13: heddle.v1.SandboxReport
-	(*Item)(nil),               // 14: heddle.v1.Item
+	(*RevertedTurns)(nil),      // 8: heddle.v1.RevertedTurns
+	(*Goal)(nil),               // 9: heddle.v1.Goal
+	(*ReadState)(nil),          // 10: heddle.v1.ReadState
+	(*TurnError)(nil),          // 11: heddle.v1.TurnError
+	(*Turn)(nil),               // 12: heddle.v1.Turn
+	(*TurnTask)(nil),           // 13: heddle.v1.TurnTask
+	(*ReviewTask)(nil),         // 14: heddle.v1.ReviewTask
+	(*ShellTask)(nil),          // 15: heddle.v1.ShellTask
+	(*structpb.Struct)(nil),    // 16: google.protobuf.Struct
+	(*SandboxPolicy)(nil),      // 17: heddle.v1.SandboxPolicy
+	(*structpb.ListValue)(nil), // 18: google.protobuf.ListValue
+	(*SandboxReport)(nil),      // 19: heddle.v1.SandboxReport
+	(*Item)(nil),               // 20: heddle.v1.Item
 }
 var file_heddle_v1_thread_proto_depIdxs = []int32{
-	10, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
-	11, // 1: heddle.v1.ThreadSettings.sandbox:type_name -> heddle.v1.SandboxPolicy
-	10, // 2: heddle.v1.ThreadSettings.config:type_name -> google.protobuf.Struct
-	10, // 3: heddle.v1.ThreadSettings.collaboration_mode:type_name -> google.protobuf.Struct
-	12, // 4: heddle.v1.ThreadSettings.dynamic_tools:type_name -> google.protobuf.ListValue
+	16, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
+	17, // 1: heddle.v1.ThreadSettings.sandbox:type_name -> heddle.v1.SandboxPolicy
+	16, // 2: heddle.v1.ThreadSettings.config:type_name -> google.protobuf.Struct
+	16, // 3: heddle.v1.ThreadSettings.collaboration_mode:type_name -> google.protobuf.Struct
+	18, // 4: heddle.v1.ThreadSettings.dynamic_tools:type_name -> google.protobuf.ListValue
 	5,  // 5: heddle.v1.ThreadTokenUsage.total:type_name -> heddle.v1.TokenUsage
 	5,  // 6: heddle.v1.ThreadTokenUsage.last:type_name -> heddle.v1.TokenUsage
 	3,  // 7: heddle.v1.Thread.settings:type_name -> heddle.v1.ThreadSettings
 	0,  // 8: heddle.v1.Thread.state:type_name -> heddle.v1.ThreadState
 	4,  // 9: heddle.v1.Thread.git:type_name -> heddle.v1.GitInfo
 	6,  // 10: heddle.v1.Thread.token_usage:type_name -> heddle.v1.ThreadTokenUsage
-	13, // 11: heddle.v1.Thread.sandbox_report:type_name -> heddle.v1.SandboxReport
-	10, // 12: heddle.v1.Thread.client_fields:type_name -> google.protobuf.Struct
-	1,  // 13: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
-	8,  // 14: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
-	2,  // 15: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	10, // 16: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
-	14, // 17: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	19, // 11: heddle.v1.Thread.sandbox_report:type_name -> heddle.v1.SandboxReport
+	16, // 12: heddle.v1.Thread.client_fields:type_name -> google.protobuf.Struct
+	8,  // 13: heddle.v1.Thread.reverted:type_name -> heddle.v1.RevertedTurns
+	9,  // 14: heddle.v1.Thread.goal:type_name -> heddle.v1.Goal
+	10, // 15: heddle.v1.Thread.read_state:type_name -> heddle.v1.ReadState
+	1,  // 16: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
+	11, // 17: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
+	2,  // 18: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	16, // 19: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
+	20, // 20: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
+	13, // 21: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
+	14, // 22: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
+	15, // 23: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_proto_init() }
@@ -1342,14 +1850,19 @@ func file_heddle_v1_thread_proto_init() {
 	}
 	file_heddle_v1_item_proto_init()
 	file_heddle_v1_policy_proto_init()
-	file_heddle_v1_thread_proto_msgTypes[5].OneofWrappers = []any{}
+	file_heddle_v1_thread_proto_msgTypes[6].OneofWrappers = []any{}
+	file_heddle_v1_thread_proto_msgTypes[8].OneofWrappers = []any{}
+	file_heddle_v1_thread_proto_msgTypes[10].OneofWrappers = []any{
+		(*TurnTask_Review)(nil),
+		(*TurnTask_Shell)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_thread_proto_rawDesc), len(file_heddle_v1_thread_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   7,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

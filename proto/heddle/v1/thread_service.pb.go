@@ -76,6 +76,1085 @@ func (ItemsView) EnumDescriptor() ([]byte, []int) {
 	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{0}
 }
 
+type RevertThreadRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	BeforeTurnId  string                 `protobuf:"bytes,2,opt,name=before_turn_id,json=beforeTurnId,proto3" json:"before_turn_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevertThreadRequest) Reset() {
+	*x = RevertThreadRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevertThreadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevertThreadRequest) ProtoMessage() {}
+
+func (x *RevertThreadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevertThreadRequest.ProtoReflect.Descriptor instead.
+func (*RevertThreadRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *RevertThreadRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *RevertThreadRequest) GetBeforeTurnId() string {
+	if x != nil {
+		return x.BeforeTurnId
+	}
+	return ""
+}
+
+type RevertThreadResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Thread        *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevertThreadResponse) Reset() {
+	*x = RevertThreadResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevertThreadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevertThreadResponse) ProtoMessage() {}
+
+func (x *RevertThreadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevertThreadResponse.ProtoReflect.Descriptor instead.
+func (*RevertThreadResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RevertThreadResponse) GetThread() *Thread {
+	if x != nil {
+		return x.Thread
+	}
+	return nil
+}
+
+type SetGoalRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Empty fields keep what there is.
+	Objective     string `protobuf:"bytes,2,opt,name=objective,proto3" json:"objective,omitempty"`
+	Status        string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	TokenBudget   *int64 `protobuf:"varint,4,opt,name=token_budget,json=tokenBudget,proto3,oneof" json:"token_budget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGoalRequest) Reset() {
+	*x = SetGoalRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGoalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGoalRequest) ProtoMessage() {}
+
+func (x *SetGoalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGoalRequest.ProtoReflect.Descriptor instead.
+func (*SetGoalRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SetGoalRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *SetGoalRequest) GetObjective() string {
+	if x != nil {
+		return x.Objective
+	}
+	return ""
+}
+
+func (x *SetGoalRequest) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *SetGoalRequest) GetTokenBudget() int64 {
+	if x != nil && x.TokenBudget != nil {
+		return *x.TokenBudget
+	}
+	return 0
+}
+
+type SetGoalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Goal          *Goal                  `protobuf:"bytes,1,opt,name=goal,proto3" json:"goal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGoalResponse) Reset() {
+	*x = SetGoalResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGoalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGoalResponse) ProtoMessage() {}
+
+func (x *SetGoalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGoalResponse.ProtoReflect.Descriptor instead.
+func (*SetGoalResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SetGoalResponse) GetGoal() *Goal {
+	if x != nil {
+		return x.Goal
+	}
+	return nil
+}
+
+type ClearGoalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearGoalRequest) Reset() {
+	*x = ClearGoalRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearGoalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearGoalRequest) ProtoMessage() {}
+
+func (x *ClearGoalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearGoalRequest.ProtoReflect.Descriptor instead.
+func (*ClearGoalRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ClearGoalRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type ClearGoalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cleared       bool                   `protobuf:"varint,1,opt,name=cleared,proto3" json:"cleared,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearGoalResponse) Reset() {
+	*x = ClearGoalResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearGoalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearGoalResponse) ProtoMessage() {}
+
+func (x *ClearGoalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearGoalResponse.ProtoReflect.Descriptor instead.
+func (*ClearGoalResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ClearGoalResponse) GetCleared() bool {
+	if x != nil {
+		return x.Cleared
+	}
+	return false
+}
+
+type InjectItemsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Entries       []*HistoryEntry        `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InjectItemsRequest) Reset() {
+	*x = InjectItemsRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InjectItemsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InjectItemsRequest) ProtoMessage() {}
+
+func (x *InjectItemsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InjectItemsRequest.ProtoReflect.Descriptor instead.
+func (*InjectItemsRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *InjectItemsRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *InjectItemsRequest) GetEntries() []*HistoryEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+type InjectItemsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InjectItemsResponse) Reset() {
+	*x = InjectItemsResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InjectItemsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InjectItemsResponse) ProtoMessage() {}
+
+func (x *InjectItemsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InjectItemsResponse.ProtoReflect.Descriptor instead.
+func (*InjectItemsResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{7}
+}
+
+type UpdateGitRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// An unset field stays as it is, an empty one is cleared.
+	Sha           *string `protobuf:"bytes,2,opt,name=sha,proto3,oneof" json:"sha,omitempty"`
+	Branch        *string `protobuf:"bytes,3,opt,name=branch,proto3,oneof" json:"branch,omitempty"`
+	OriginUrl     *string `protobuf:"bytes,4,opt,name=origin_url,json=originUrl,proto3,oneof" json:"origin_url,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateGitRequest) Reset() {
+	*x = UpdateGitRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateGitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateGitRequest) ProtoMessage() {}
+
+func (x *UpdateGitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateGitRequest.ProtoReflect.Descriptor instead.
+func (*UpdateGitRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UpdateGitRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *UpdateGitRequest) GetSha() string {
+	if x != nil && x.Sha != nil {
+		return *x.Sha
+	}
+	return ""
+}
+
+func (x *UpdateGitRequest) GetBranch() string {
+	if x != nil && x.Branch != nil {
+		return *x.Branch
+	}
+	return ""
+}
+
+func (x *UpdateGitRequest) GetOriginUrl() string {
+	if x != nil && x.OriginUrl != nil {
+		return *x.OriginUrl
+	}
+	return ""
+}
+
+type UpdateGitResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Thread        *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateGitResponse) Reset() {
+	*x = UpdateGitResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateGitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateGitResponse) ProtoMessage() {}
+
+func (x *UpdateGitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateGitResponse.ProtoReflect.Descriptor instead.
+func (*UpdateGitResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *UpdateGitResponse) GetThread() *Thread {
+	if x != nil {
+		return x.Thread
+	}
+	return nil
+}
+
+type UpdateReadStateRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Marks everything as read, or the last turn as unread.
+	Read bool `protobuf:"varint,2,opt,name=read,proto3" json:"read,omitempty"`
+	// Revision that the state must have.
+	ExpectedRevision uint64 `protobuf:"varint,3,opt,name=expected_revision,json=expectedRevision,proto3" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *UpdateReadStateRequest) Reset() {
+	*x = UpdateReadStateRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateReadStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateReadStateRequest) ProtoMessage() {}
+
+func (x *UpdateReadStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateReadStateRequest.ProtoReflect.Descriptor instead.
+func (*UpdateReadStateRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *UpdateReadStateRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *UpdateReadStateRequest) GetRead() bool {
+	if x != nil {
+		return x.Read
+	}
+	return false
+}
+
+func (x *UpdateReadStateRequest) GetExpectedRevision() uint64 {
+	if x != nil {
+		return x.ExpectedRevision
+	}
+	return 0
+}
+
+type UpdateReadStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ReadState     *ReadState             `protobuf:"bytes,1,opt,name=read_state,json=readState,proto3" json:"read_state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateReadStateResponse) Reset() {
+	*x = UpdateReadStateResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateReadStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateReadStateResponse) ProtoMessage() {}
+
+func (x *UpdateReadStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateReadStateResponse.ProtoReflect.Descriptor instead.
+func (*UpdateReadStateResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *UpdateReadStateResponse) GetReadState() *ReadState {
+	if x != nil {
+		return x.ReadState
+	}
+	return nil
+}
+
+type ReadItemsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	TurnId        string                 `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	ItemIds       []string               `protobuf:"bytes,3,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadItemsRequest) Reset() {
+	*x = ReadItemsRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadItemsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadItemsRequest) ProtoMessage() {}
+
+func (x *ReadItemsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadItemsRequest.ProtoReflect.Descriptor instead.
+func (*ReadItemsRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReadItemsRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ReadItemsRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *ReadItemsRequest) GetItemIds() []string {
+	if x != nil {
+		return x.ItemIds
+	}
+	return nil
+}
+
+type ReadItemsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*Item                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadItemsResponse) Reset() {
+	*x = ReadItemsResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadItemsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadItemsResponse) ProtoMessage() {}
+
+func (x *ReadItemsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadItemsResponse.ProtoReflect.Descriptor instead.
+func (*ReadItemsResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReadItemsResponse) GetItems() []*Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type SearchThreadsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The threads that are searched, in their order; its search_term is not read.
+	List          *ListThreadsRequest `protobuf:"bytes,1,opt,name=list,proto3" json:"list,omitempty"`
+	Term          string              `protobuf:"bytes,2,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchThreadsRequest) Reset() {
+	*x = SearchThreadsRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchThreadsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchThreadsRequest) ProtoMessage() {}
+
+func (x *SearchThreadsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchThreadsRequest.ProtoReflect.Descriptor instead.
+func (*SearchThreadsRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SearchThreadsRequest) GetList() *ListThreadsRequest {
+	if x != nil {
+		return x.List
+	}
+	return nil
+}
+
+func (x *SearchThreadsRequest) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
+type FoundThread struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Thread        *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
+	Snippet       string                 `protobuf:"bytes,2,opt,name=snippet,proto3" json:"snippet,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FoundThread) Reset() {
+	*x = FoundThread{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FoundThread) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FoundThread) ProtoMessage() {}
+
+func (x *FoundThread) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FoundThread.ProtoReflect.Descriptor instead.
+func (*FoundThread) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *FoundThread) GetThread() *Thread {
+	if x != nil {
+		return x.Thread
+	}
+	return nil
+}
+
+func (x *FoundThread) GetSnippet() string {
+	if x != nil {
+		return x.Snippet
+	}
+	return ""
+}
+
+type SearchThreadsResponse struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Threads           []*FoundThread         `protobuf:"bytes,1,rep,name=threads,proto3" json:"threads,omitempty"`
+	NextPageToken     string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	PreviousPageToken string                 `protobuf:"bytes,3,opt,name=previous_page_token,json=previousPageToken,proto3" json:"previous_page_token,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *SearchThreadsResponse) Reset() {
+	*x = SearchThreadsResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchThreadsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchThreadsResponse) ProtoMessage() {}
+
+func (x *SearchThreadsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchThreadsResponse.ProtoReflect.Descriptor instead.
+func (*SearchThreadsResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SearchThreadsResponse) GetThreads() []*FoundThread {
+	if x != nil {
+		return x.Threads
+	}
+	return nil
+}
+
+func (x *SearchThreadsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *SearchThreadsResponse) GetPreviousPageToken() string {
+	if x != nil {
+		return x.PreviousPageToken
+	}
+	return ""
+}
+
+type SearchOccurrencesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Term          string                 `protobuf:"bytes,2,opt,name=term,proto3" json:"term,omitempty"`
+	PageSize      int32                  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchOccurrencesRequest) Reset() {
+	*x = SearchOccurrencesRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchOccurrencesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchOccurrencesRequest) ProtoMessage() {}
+
+func (x *SearchOccurrencesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchOccurrencesRequest.ProtoReflect.Descriptor instead.
+func (*SearchOccurrencesRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SearchOccurrencesRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *SearchOccurrencesRequest) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
+func (x *SearchOccurrencesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *SearchOccurrencesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type Occurrence struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	ItemId  string                 `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	Snippet string                 `protobuf:"bytes,3,opt,name=snippet,proto3" json:"snippet,omitempty"`
+	// The match within the snippet, in UTF-16 code units.
+	MatchStart int32 `protobuf:"varint,4,opt,name=match_start,json=matchStart,proto3" json:"match_start,omitempty"`
+	MatchEnd   int32 `protobuf:"varint,5,opt,name=match_end,json=matchEnd,proto3" json:"match_end,omitempty"`
+	// Token that lists turns from this one on.
+	TurnToken     string `protobuf:"bytes,6,opt,name=turn_token,json=turnToken,proto3" json:"turn_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Occurrence) Reset() {
+	*x = Occurrence{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Occurrence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Occurrence) ProtoMessage() {}
+
+func (x *Occurrence) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Occurrence.ProtoReflect.Descriptor instead.
+func (*Occurrence) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Occurrence) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *Occurrence) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *Occurrence) GetSnippet() string {
+	if x != nil {
+		return x.Snippet
+	}
+	return ""
+}
+
+func (x *Occurrence) GetMatchStart() int32 {
+	if x != nil {
+		return x.MatchStart
+	}
+	return 0
+}
+
+func (x *Occurrence) GetMatchEnd() int32 {
+	if x != nil {
+		return x.MatchEnd
+	}
+	return 0
+}
+
+func (x *Occurrence) GetTurnToken() string {
+	if x != nil {
+		return x.TurnToken
+	}
+	return ""
+}
+
+type SearchOccurrencesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Occurrences   []*Occurrence          `protobuf:"bytes,1,rep,name=occurrences,proto3" json:"occurrences,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchOccurrencesResponse) Reset() {
+	*x = SearchOccurrencesResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchOccurrencesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchOccurrencesResponse) ProtoMessage() {}
+
+func (x *SearchOccurrencesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchOccurrencesResponse.ProtoReflect.Descriptor instead.
+func (*SearchOccurrencesResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SearchOccurrencesResponse) GetOccurrences() []*Occurrence {
+	if x != nil {
+		return x.Occurrences
+	}
+	return nil
+}
+
+func (x *SearchOccurrencesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type StartThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Overrides; empty fields take the session's, then the home's, then built-in
@@ -93,7 +1172,7 @@ type StartThreadRequest struct {
 
 func (x *StartThreadRequest) Reset() {
 	*x = StartThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[0]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -105,7 +1184,7 @@ func (x *StartThreadRequest) String() string {
 func (*StartThreadRequest) ProtoMessage() {}
 
 func (x *StartThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[0]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -118,7 +1197,7 @@ func (x *StartThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartThreadRequest.ProtoReflect.Descriptor instead.
 func (*StartThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{0}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StartThreadRequest) GetSettings() *ThreadSettings {
@@ -180,7 +1259,7 @@ type StartThreadResponse struct {
 
 func (x *StartThreadResponse) Reset() {
 	*x = StartThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[1]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -192,7 +1271,7 @@ func (x *StartThreadResponse) String() string {
 func (*StartThreadResponse) ProtoMessage() {}
 
 func (x *StartThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[1]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -205,7 +1284,7 @@ func (x *StartThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartThreadResponse.ProtoReflect.Descriptor instead.
 func (*StartThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{1}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StartThreadResponse) GetThread() *Thread {
@@ -231,7 +1310,7 @@ type GetThreadRequest struct {
 
 func (x *GetThreadRequest) Reset() {
 	*x = GetThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[2]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +1322,7 @@ func (x *GetThreadRequest) String() string {
 func (*GetThreadRequest) ProtoMessage() {}
 
 func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[2]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +1335,7 @@ func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadRequest.ProtoReflect.Descriptor instead.
 func (*GetThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetThreadRequest) GetThreadId() string {
@@ -275,7 +1354,7 @@ type GetThreadResponse struct {
 
 func (x *GetThreadResponse) Reset() {
 	*x = GetThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[3]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +1366,7 @@ func (x *GetThreadResponse) String() string {
 func (*GetThreadResponse) ProtoMessage() {}
 
 func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[3]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +1379,7 @@ func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadResponse.ProtoReflect.Descriptor instead.
 func (*GetThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetThreadResponse) GetThread() *Thread {
@@ -321,7 +1400,7 @@ type LoadThreadRequest struct {
 
 func (x *LoadThreadRequest) Reset() {
 	*x = LoadThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[4]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -333,7 +1412,7 @@ func (x *LoadThreadRequest) String() string {
 func (*LoadThreadRequest) ProtoMessage() {}
 
 func (x *LoadThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[4]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -346,7 +1425,7 @@ func (x *LoadThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadThreadRequest.ProtoReflect.Descriptor instead.
 func (*LoadThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LoadThreadRequest) GetThreadId() string {
@@ -375,7 +1454,7 @@ type LoadThreadResponse struct {
 
 func (x *LoadThreadResponse) Reset() {
 	*x = LoadThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[5]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +1466,7 @@ func (x *LoadThreadResponse) String() string {
 func (*LoadThreadResponse) ProtoMessage() {}
 
 func (x *LoadThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[5]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +1479,7 @@ func (x *LoadThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadThreadResponse.ProtoReflect.Descriptor instead.
 func (*LoadThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LoadThreadResponse) GetThread() *Thread {
@@ -433,7 +1512,7 @@ type UnloadThreadRequest struct {
 
 func (x *UnloadThreadRequest) Reset() {
 	*x = UnloadThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[6]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +1524,7 @@ func (x *UnloadThreadRequest) String() string {
 func (*UnloadThreadRequest) ProtoMessage() {}
 
 func (x *UnloadThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[6]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +1537,7 @@ func (x *UnloadThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadThreadRequest.ProtoReflect.Descriptor instead.
 func (*UnloadThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UnloadThreadRequest) GetThreadId() string {
@@ -476,7 +1555,7 @@ type UnloadThreadResponse struct {
 
 func (x *UnloadThreadResponse) Reset() {
 	*x = UnloadThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[7]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +1567,7 @@ func (x *UnloadThreadResponse) String() string {
 func (*UnloadThreadResponse) ProtoMessage() {}
 
 func (x *UnloadThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[7]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +1580,7 @@ func (x *UnloadThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadThreadResponse.ProtoReflect.Descriptor instead.
 func (*UnloadThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{27}
 }
 
 type ListThreadsRequest struct {
@@ -530,7 +1609,7 @@ type ListThreadsRequest struct {
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[8]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +1621,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[8]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +1634,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListThreadsRequest) GetPageSize() int32 {
@@ -654,7 +1733,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[9]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +1745,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[9]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +1758,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*Thread {
@@ -718,7 +1797,7 @@ type ListTurnsRequest struct {
 
 func (x *ListTurnsRequest) Reset() {
 	*x = ListTurnsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[10]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +1809,7 @@ func (x *ListTurnsRequest) String() string {
 func (*ListTurnsRequest) ProtoMessage() {}
 
 func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[10]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +1822,7 @@ func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
 func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListTurnsRequest) GetThreadId() string {
@@ -798,7 +1877,7 @@ type TurnWithItems struct {
 
 func (x *TurnWithItems) Reset() {
 	*x = TurnWithItems{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[11]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +1889,7 @@ func (x *TurnWithItems) String() string {
 func (*TurnWithItems) ProtoMessage() {}
 
 func (x *TurnWithItems) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[11]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +1902,7 @@ func (x *TurnWithItems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWithItems.ProtoReflect.Descriptor instead.
 func (*TurnWithItems) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TurnWithItems) GetTurn() *Turn {
@@ -852,7 +1931,7 @@ type ListTurnsResponse struct {
 
 func (x *ListTurnsResponse) Reset() {
 	*x = ListTurnsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[12]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1943,7 @@ func (x *ListTurnsResponse) String() string {
 func (*ListTurnsResponse) ProtoMessage() {}
 
 func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[12]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1956,7 @@ func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
 func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTurnsResponse) GetTurns() []*TurnWithItems {
@@ -916,7 +1995,7 @@ type ListItemsRequest struct {
 
 func (x *ListItemsRequest) Reset() {
 	*x = ListItemsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +2007,7 @@ func (x *ListItemsRequest) String() string {
 func (*ListItemsRequest) ProtoMessage() {}
 
 func (x *ListItemsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +2020,7 @@ func (x *ListItemsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListItemsRequest.ProtoReflect.Descriptor instead.
 func (*ListItemsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListItemsRequest) GetThreadId() string {
@@ -990,7 +2069,7 @@ type ListItemsResponse struct {
 
 func (x *ListItemsResponse) Reset() {
 	*x = ListItemsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +2081,7 @@ func (x *ListItemsResponse) String() string {
 func (*ListItemsResponse) ProtoMessage() {}
 
 func (x *ListItemsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +2094,7 @@ func (x *ListItemsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListItemsResponse.ProtoReflect.Descriptor instead.
 func (*ListItemsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListItemsResponse) GetItems() []*Item {
@@ -1057,7 +2136,7 @@ type ForkThreadRequest struct {
 
 func (x *ForkThreadRequest) Reset() {
 	*x = ForkThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +2148,7 @@ func (x *ForkThreadRequest) String() string {
 func (*ForkThreadRequest) ProtoMessage() {}
 
 func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +2161,7 @@ func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
 func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ForkThreadRequest) GetThreadId() string {
@@ -1157,7 +2236,7 @@ type ForkThreadResponse struct {
 
 func (x *ForkThreadResponse) Reset() {
 	*x = ForkThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +2248,7 @@ func (x *ForkThreadResponse) String() string {
 func (*ForkThreadResponse) ProtoMessage() {}
 
 func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +2261,7 @@ func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
 func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ForkThreadResponse) GetThread() *Thread {
@@ -1201,7 +2280,7 @@ type ArchiveThreadRequest struct {
 
 func (x *ArchiveThreadRequest) Reset() {
 	*x = ArchiveThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +2292,7 @@ func (x *ArchiveThreadRequest) String() string {
 func (*ArchiveThreadRequest) ProtoMessage() {}
 
 func (x *ArchiveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +2305,7 @@ func (x *ArchiveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ArchiveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ArchiveThreadRequest) GetThreadId() string {
@@ -1244,7 +2323,7 @@ type ArchiveThreadResponse struct {
 
 func (x *ArchiveThreadResponse) Reset() {
 	*x = ArchiveThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +2335,7 @@ func (x *ArchiveThreadResponse) String() string {
 func (*ArchiveThreadResponse) ProtoMessage() {}
 
 func (x *ArchiveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +2348,7 @@ func (x *ArchiveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ArchiveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{38}
 }
 
 type UnarchiveThreadRequest struct {
@@ -1281,7 +2360,7 @@ type UnarchiveThreadRequest struct {
 
 func (x *UnarchiveThreadRequest) Reset() {
 	*x = UnarchiveThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +2372,7 @@ func (x *UnarchiveThreadRequest) String() string {
 func (*UnarchiveThreadRequest) ProtoMessage() {}
 
 func (x *UnarchiveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +2385,7 @@ func (x *UnarchiveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnarchiveThreadRequest.ProtoReflect.Descriptor instead.
 func (*UnarchiveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{19}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UnarchiveThreadRequest) GetThreadId() string {
@@ -1325,7 +2404,7 @@ type UnarchiveThreadResponse struct {
 
 func (x *UnarchiveThreadResponse) Reset() {
 	*x = UnarchiveThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +2416,7 @@ func (x *UnarchiveThreadResponse) String() string {
 func (*UnarchiveThreadResponse) ProtoMessage() {}
 
 func (x *UnarchiveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +2429,7 @@ func (x *UnarchiveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnarchiveThreadResponse.ProtoReflect.Descriptor instead.
 func (*UnarchiveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{20}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UnarchiveThreadResponse) GetThread() *Thread {
@@ -1369,7 +2448,7 @@ type DeleteThreadRequest struct {
 
 func (x *DeleteThreadRequest) Reset() {
 	*x = DeleteThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +2460,7 @@ func (x *DeleteThreadRequest) String() string {
 func (*DeleteThreadRequest) ProtoMessage() {}
 
 func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +2473,7 @@ func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadRequest.ProtoReflect.Descriptor instead.
 func (*DeleteThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{21}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteThreadRequest) GetThreadId() string {
@@ -1412,7 +2491,7 @@ type DeleteThreadResponse struct {
 
 func (x *DeleteThreadResponse) Reset() {
 	*x = DeleteThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +2503,7 @@ func (x *DeleteThreadResponse) String() string {
 func (*DeleteThreadResponse) ProtoMessage() {}
 
 func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +2516,7 @@ func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadResponse.ProtoReflect.Descriptor instead.
 func (*DeleteThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{22}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{42}
 }
 
 type SetThreadNameRequest struct {
@@ -1450,7 +2529,7 @@ type SetThreadNameRequest struct {
 
 func (x *SetThreadNameRequest) Reset() {
 	*x = SetThreadNameRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +2541,7 @@ func (x *SetThreadNameRequest) String() string {
 func (*SetThreadNameRequest) ProtoMessage() {}
 
 func (x *SetThreadNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +2554,7 @@ func (x *SetThreadNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetThreadNameRequest.ProtoReflect.Descriptor instead.
 func (*SetThreadNameRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{23}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetThreadNameRequest) GetThreadId() string {
@@ -1501,7 +2580,7 @@ type SetThreadNameResponse struct {
 
 func (x *SetThreadNameResponse) Reset() {
 	*x = SetThreadNameResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +2592,7 @@ func (x *SetThreadNameResponse) String() string {
 func (*SetThreadNameResponse) ProtoMessage() {}
 
 func (x *SetThreadNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +2605,7 @@ func (x *SetThreadNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetThreadNameResponse.ProtoReflect.Descriptor instead.
 func (*SetThreadNameResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{24}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetThreadNameResponse) GetThread() *Thread {
@@ -1546,7 +2625,7 @@ type UpdateSettingsRequest struct {
 
 func (x *UpdateSettingsRequest) Reset() {
 	*x = UpdateSettingsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +2637,7 @@ func (x *UpdateSettingsRequest) String() string {
 func (*UpdateSettingsRequest) ProtoMessage() {}
 
 func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +2650,7 @@ func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UpdateSettingsRequest) GetThreadId() string {
@@ -1597,7 +2676,7 @@ type UpdateSettingsResponse struct {
 
 func (x *UpdateSettingsResponse) Reset() {
 	*x = UpdateSettingsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +2688,7 @@ func (x *UpdateSettingsResponse) String() string {
 func (*UpdateSettingsResponse) ProtoMessage() {}
 
 func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +2701,7 @@ func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdateSettingsResponse) GetThread() *Thread {
@@ -1647,7 +2726,7 @@ type BackgroundTerminal struct {
 
 func (x *BackgroundTerminal) Reset() {
 	*x = BackgroundTerminal{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +2738,7 @@ func (x *BackgroundTerminal) String() string {
 func (*BackgroundTerminal) ProtoMessage() {}
 
 func (x *BackgroundTerminal) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +2751,7 @@ func (x *BackgroundTerminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackgroundTerminal.ProtoReflect.Descriptor instead.
 func (*BackgroundTerminal) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BackgroundTerminal) GetItemId() string {
@@ -1733,7 +2812,7 @@ type ListBackgroundTerminalsRequest struct {
 
 func (x *ListBackgroundTerminalsRequest) Reset() {
 	*x = ListBackgroundTerminalsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +2824,7 @@ func (x *ListBackgroundTerminalsRequest) String() string {
 func (*ListBackgroundTerminalsRequest) ProtoMessage() {}
 
 func (x *ListBackgroundTerminalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +2837,7 @@ func (x *ListBackgroundTerminalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackgroundTerminalsRequest.ProtoReflect.Descriptor instead.
 func (*ListBackgroundTerminalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListBackgroundTerminalsRequest) GetThreadId() string {
@@ -1777,7 +2856,7 @@ type ListBackgroundTerminalsResponse struct {
 
 func (x *ListBackgroundTerminalsResponse) Reset() {
 	*x = ListBackgroundTerminalsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +2868,7 @@ func (x *ListBackgroundTerminalsResponse) String() string {
 func (*ListBackgroundTerminalsResponse) ProtoMessage() {}
 
 func (x *ListBackgroundTerminalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2881,7 @@ func (x *ListBackgroundTerminalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackgroundTerminalsResponse.ProtoReflect.Descriptor instead.
 func (*ListBackgroundTerminalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListBackgroundTerminalsResponse) GetTerminals() []*BackgroundTerminal {
@@ -1822,7 +2901,7 @@ type TerminateBackgroundTerminalRequest struct {
 
 func (x *TerminateBackgroundTerminalRequest) Reset() {
 	*x = TerminateBackgroundTerminalRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +2913,7 @@ func (x *TerminateBackgroundTerminalRequest) String() string {
 func (*TerminateBackgroundTerminalRequest) ProtoMessage() {}
 
 func (x *TerminateBackgroundTerminalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +2926,7 @@ func (x *TerminateBackgroundTerminalRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use TerminateBackgroundTerminalRequest.ProtoReflect.Descriptor instead.
 func (*TerminateBackgroundTerminalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TerminateBackgroundTerminalRequest) GetThreadId() string {
@@ -1873,7 +2952,7 @@ type TerminateBackgroundTerminalResponse struct {
 
 func (x *TerminateBackgroundTerminalResponse) Reset() {
 	*x = TerminateBackgroundTerminalResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2964,7 @@ func (x *TerminateBackgroundTerminalResponse) String() string {
 func (*TerminateBackgroundTerminalResponse) ProtoMessage() {}
 
 func (x *TerminateBackgroundTerminalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2977,7 @@ func (x *TerminateBackgroundTerminalResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use TerminateBackgroundTerminalResponse.ProtoReflect.Descriptor instead.
 func (*TerminateBackgroundTerminalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TerminateBackgroundTerminalResponse) GetTerminated() int32 {
@@ -1906,6 +2985,367 @@ func (x *TerminateBackgroundTerminalResponse) GetTerminated() int32 {
 		return x.Terminated
 	}
 	return 0
+}
+
+type CompactThreadRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactThreadRequest) Reset() {
+	*x = CompactThreadRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactThreadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactThreadRequest) ProtoMessage() {}
+
+func (x *CompactThreadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactThreadRequest.ProtoReflect.Descriptor instead.
+func (*CompactThreadRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *CompactThreadRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type CompactThreadResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Turn          *Turn                  `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactThreadResponse) Reset() {
+	*x = CompactThreadResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactThreadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactThreadResponse) ProtoMessage() {}
+
+func (x *CompactThreadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactThreadResponse.ProtoReflect.Descriptor instead.
+func (*CompactThreadResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *CompactThreadResponse) GetTurn() *Turn {
+	if x != nil {
+		return x.Turn
+	}
+	return nil
+}
+
+type StartReviewRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Types that are valid to be assigned to Target:
+	//
+	//	*StartReviewRequest_Uncommitted
+	//	*StartReviewRequest_BaseBranch_
+	//	*StartReviewRequest_Commit_
+	//	*StartReviewRequest_Custom
+	Target        isStartReviewRequest_Target `protobuf_oneof:"target"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartReviewRequest) Reset() {
+	*x = StartReviewRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReviewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReviewRequest) ProtoMessage() {}
+
+func (x *StartReviewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReviewRequest.ProtoReflect.Descriptor instead.
+func (*StartReviewRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *StartReviewRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *StartReviewRequest) GetTarget() isStartReviewRequest_Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *StartReviewRequest) GetUncommitted() *StartReviewRequest_UncommittedChanges {
+	if x != nil {
+		if x, ok := x.Target.(*StartReviewRequest_Uncommitted); ok {
+			return x.Uncommitted
+		}
+	}
+	return nil
+}
+
+func (x *StartReviewRequest) GetBaseBranch() *StartReviewRequest_BaseBranch {
+	if x != nil {
+		if x, ok := x.Target.(*StartReviewRequest_BaseBranch_); ok {
+			return x.BaseBranch
+		}
+	}
+	return nil
+}
+
+func (x *StartReviewRequest) GetCommit() *StartReviewRequest_Commit {
+	if x != nil {
+		if x, ok := x.Target.(*StartReviewRequest_Commit_); ok {
+			return x.Commit
+		}
+	}
+	return nil
+}
+
+func (x *StartReviewRequest) GetCustom() string {
+	if x != nil {
+		if x, ok := x.Target.(*StartReviewRequest_Custom); ok {
+			return x.Custom
+		}
+	}
+	return ""
+}
+
+type isStartReviewRequest_Target interface {
+	isStartReviewRequest_Target()
+}
+
+type StartReviewRequest_Uncommitted struct {
+	Uncommitted *StartReviewRequest_UncommittedChanges `protobuf:"bytes,2,opt,name=uncommitted,proto3,oneof"`
+}
+
+type StartReviewRequest_BaseBranch_ struct {
+	BaseBranch *StartReviewRequest_BaseBranch `protobuf:"bytes,3,opt,name=base_branch,json=baseBranch,proto3,oneof"`
+}
+
+type StartReviewRequest_Commit_ struct {
+	Commit *StartReviewRequest_Commit `protobuf:"bytes,4,opt,name=commit,proto3,oneof"`
+}
+
+type StartReviewRequest_Custom struct {
+	// Instructions to the reviewer.
+	Custom string `protobuf:"bytes,5,opt,name=custom,proto3,oneof"`
+}
+
+func (*StartReviewRequest_Uncommitted) isStartReviewRequest_Target() {}
+
+func (*StartReviewRequest_BaseBranch_) isStartReviewRequest_Target() {}
+
+func (*StartReviewRequest_Commit_) isStartReviewRequest_Target() {}
+
+func (*StartReviewRequest_Custom) isStartReviewRequest_Target() {}
+
+type StartReviewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Turn          *Turn                  `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartReviewResponse) Reset() {
+	*x = StartReviewResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReviewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReviewResponse) ProtoMessage() {}
+
+func (x *StartReviewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReviewResponse.ProtoReflect.Descriptor instead.
+func (*StartReviewResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *StartReviewResponse) GetTurn() *Turn {
+	if x != nil {
+		return x.Turn
+	}
+	return nil
+}
+
+type RunShellCommandRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Command  string                 `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// 0 means no bound.
+	TimeoutMs     int64 `protobuf:"varint,3,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunShellCommandRequest) Reset() {
+	*x = RunShellCommandRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunShellCommandRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunShellCommandRequest) ProtoMessage() {}
+
+func (x *RunShellCommandRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunShellCommandRequest.ProtoReflect.Descriptor instead.
+func (*RunShellCommandRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *RunShellCommandRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *RunShellCommandRequest) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *RunShellCommandRequest) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+type RunShellCommandResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The turn that the command belongs to.
+	TurnId        string `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunShellCommandResponse) Reset() {
+	*x = RunShellCommandResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunShellCommandResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunShellCommandResponse) ProtoMessage() {}
+
+func (x *RunShellCommandResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunShellCommandResponse.ProtoReflect.Descriptor instead.
+func (*RunShellCommandResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *RunShellCommandResponse) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
 }
 
 type StartTurnRequest struct {
@@ -1923,7 +3363,7 @@ type StartTurnRequest struct {
 
 func (x *StartTurnRequest) Reset() {
 	*x = StartTurnRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +3375,7 @@ func (x *StartTurnRequest) String() string {
 func (*StartTurnRequest) ProtoMessage() {}
 
 func (x *StartTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +3388,7 @@ func (x *StartTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartTurnRequest.ProtoReflect.Descriptor instead.
 func (*StartTurnRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StartTurnRequest) GetThreadId() string {
@@ -1999,7 +3439,7 @@ type StartTurnResponse struct {
 
 func (x *StartTurnResponse) Reset() {
 	*x = StartTurnResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +3451,7 @@ func (x *StartTurnResponse) String() string {
 func (*StartTurnResponse) ProtoMessage() {}
 
 func (x *StartTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +3464,7 @@ func (x *StartTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartTurnResponse.ProtoReflect.Descriptor instead.
 func (*StartTurnResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StartTurnResponse) GetTurn() *Turn {
@@ -2066,7 +3506,7 @@ type SteerTurnRequest struct {
 
 func (x *SteerTurnRequest) Reset() {
 	*x = SteerTurnRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +3518,7 @@ func (x *SteerTurnRequest) String() string {
 func (*SteerTurnRequest) ProtoMessage() {}
 
 func (x *SteerTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +3531,7 @@ func (x *SteerTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteerTurnRequest.ProtoReflect.Descriptor instead.
 func (*SteerTurnRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SteerTurnRequest) GetThreadId() string {
@@ -2124,7 +3564,7 @@ type SteerTurnResponse struct {
 
 func (x *SteerTurnResponse) Reset() {
 	*x = SteerTurnResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +3576,7 @@ func (x *SteerTurnResponse) String() string {
 func (*SteerTurnResponse) ProtoMessage() {}
 
 func (x *SteerTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +3589,7 @@ func (x *SteerTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteerTurnResponse.ProtoReflect.Descriptor instead.
 func (*SteerTurnResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SteerTurnResponse) GetTurnId() string {
@@ -2170,7 +3610,7 @@ type InterruptTurnRequest struct {
 
 func (x *InterruptTurnRequest) Reset() {
 	*x = InterruptTurnRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +3622,7 @@ func (x *InterruptTurnRequest) String() string {
 func (*InterruptTurnRequest) ProtoMessage() {}
 
 func (x *InterruptTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +3635,7 @@ func (x *InterruptTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptTurnRequest.ProtoReflect.Descriptor instead.
 func (*InterruptTurnRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *InterruptTurnRequest) GetThreadId() string {
@@ -2220,7 +3660,7 @@ type InterruptTurnResponse struct {
 
 func (x *InterruptTurnResponse) Reset() {
 	*x = InterruptTurnResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +3672,7 @@ func (x *InterruptTurnResponse) String() string {
 func (*InterruptTurnResponse) ProtoMessage() {}
 
 func (x *InterruptTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,14 +3685,220 @@ func (x *InterruptTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptTurnResponse.ProtoReflect.Descriptor instead.
 func (*InterruptTurnResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{63}
+}
+
+type StartReviewRequest_UncommittedChanges struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartReviewRequest_UncommittedChanges) Reset() {
+	*x = StartReviewRequest_UncommittedChanges{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReviewRequest_UncommittedChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReviewRequest_UncommittedChanges) ProtoMessage() {}
+
+func (x *StartReviewRequest_UncommittedChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReviewRequest_UncommittedChanges.ProtoReflect.Descriptor instead.
+func (*StartReviewRequest_UncommittedChanges) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54, 0}
+}
+
+type StartReviewRequest_BaseBranch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Branch        string                 `protobuf:"bytes,1,opt,name=branch,proto3" json:"branch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartReviewRequest_BaseBranch) Reset() {
+	*x = StartReviewRequest_BaseBranch{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReviewRequest_BaseBranch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReviewRequest_BaseBranch) ProtoMessage() {}
+
+func (x *StartReviewRequest_BaseBranch) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReviewRequest_BaseBranch.ProtoReflect.Descriptor instead.
+func (*StartReviewRequest_BaseBranch) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54, 1}
+}
+
+func (x *StartReviewRequest_BaseBranch) GetBranch() string {
+	if x != nil {
+		return x.Branch
+	}
+	return ""
+}
+
+type StartReviewRequest_Commit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sha           string                 `protobuf:"bytes,1,opt,name=sha,proto3" json:"sha,omitempty"`
+	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartReviewRequest_Commit) Reset() {
+	*x = StartReviewRequest_Commit{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReviewRequest_Commit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReviewRequest_Commit) ProtoMessage() {}
+
+func (x *StartReviewRequest_Commit) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReviewRequest_Commit.ProtoReflect.Descriptor instead.
+func (*StartReviewRequest_Commit) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54, 2}
+}
+
+func (x *StartReviewRequest_Commit) GetSha() string {
+	if x != nil {
+		return x.Sha
+	}
+	return ""
+}
+
+func (x *StartReviewRequest_Commit) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
 }
 
 var File_heddle_v1_thread_service_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1eheddle/v1/thread_service.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/thread.proto\"\x9e\x02\n" +
+	"\x1eheddle/v1/thread_service.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x18heddle/v1/approval.proto\x1a\x15heddle/v1/event.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/thread.proto\"X\n" +
+	"\x13RevertThreadRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12$\n" +
+	"\x0ebefore_turn_id\x18\x02 \x01(\tR\fbeforeTurnId\"A\n" +
+	"\x14RevertThreadResponse\x12)\n" +
+	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"\x9c\x01\n" +
+	"\x0eSetGoalRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1c\n" +
+	"\tobjective\x18\x02 \x01(\tR\tobjective\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\tR\x06status\x12&\n" +
+	"\ftoken_budget\x18\x04 \x01(\x03H\x00R\vtokenBudget\x88\x01\x01B\x0f\n" +
+	"\r_token_budget\"6\n" +
+	"\x0fSetGoalResponse\x12#\n" +
+	"\x04goal\x18\x01 \x01(\v2\x0f.heddle.v1.GoalR\x04goal\"/\n" +
+	"\x10ClearGoalRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\"-\n" +
+	"\x11ClearGoalResponse\x12\x18\n" +
+	"\acleared\x18\x01 \x01(\bR\acleared\"d\n" +
+	"\x12InjectItemsRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x121\n" +
+	"\aentries\x18\x02 \x03(\v2\x17.heddle.v1.HistoryEntryR\aentries\"\x15\n" +
+	"\x13InjectItemsResponse\"\xa9\x01\n" +
+	"\x10UpdateGitRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x15\n" +
+	"\x03sha\x18\x02 \x01(\tH\x00R\x03sha\x88\x01\x01\x12\x1b\n" +
+	"\x06branch\x18\x03 \x01(\tH\x01R\x06branch\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"origin_url\x18\x04 \x01(\tH\x02R\toriginUrl\x88\x01\x01B\x06\n" +
+	"\x04_shaB\t\n" +
+	"\a_branchB\r\n" +
+	"\v_origin_url\">\n" +
+	"\x11UpdateGitResponse\x12)\n" +
+	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"v\n" +
+	"\x16UpdateReadStateRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x12\n" +
+	"\x04read\x18\x02 \x01(\bR\x04read\x12+\n" +
+	"\x11expected_revision\x18\x03 \x01(\x04R\x10expectedRevision\"N\n" +
+	"\x17UpdateReadStateResponse\x123\n" +
+	"\n" +
+	"read_state\x18\x01 \x01(\v2\x14.heddle.v1.ReadStateR\treadState\"c\n" +
+	"\x10ReadItemsRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x17\n" +
+	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bitem_ids\x18\x03 \x03(\tR\aitemIds\":\n" +
+	"\x11ReadItemsResponse\x12%\n" +
+	"\x05items\x18\x01 \x03(\v2\x0f.heddle.v1.ItemR\x05items\"]\n" +
+	"\x14SearchThreadsRequest\x121\n" +
+	"\x04list\x18\x01 \x01(\v2\x1d.heddle.v1.ListThreadsRequestR\x04list\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\tR\x04term\"R\n" +
+	"\vFoundThread\x12)\n" +
+	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\x12\x18\n" +
+	"\asnippet\x18\x02 \x01(\tR\asnippet\"\xa1\x01\n" +
+	"\x15SearchThreadsResponse\x120\n" +
+	"\athreads\x18\x01 \x03(\v2\x16.heddle.v1.FoundThreadR\athreads\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12.\n" +
+	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\"\x87\x01\n" +
+	"\x18SearchOccurrencesRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\tR\x04term\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\xb5\x01\n" +
+	"\n" +
+	"Occurrence\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x17\n" +
+	"\aitem_id\x18\x02 \x01(\tR\x06itemId\x12\x18\n" +
+	"\asnippet\x18\x03 \x01(\tR\asnippet\x12\x1f\n" +
+	"\vmatch_start\x18\x04 \x01(\x05R\n" +
+	"matchStart\x12\x1b\n" +
+	"\tmatch_end\x18\x05 \x01(\x05R\bmatchEnd\x12\x1d\n" +
+	"\n" +
+	"turn_token\x18\x06 \x01(\tR\tturnToken\"|\n" +
+	"\x19SearchOccurrencesResponse\x127\n" +
+	"\voccurrences\x18\x01 \x03(\v2\x15.heddle.v1.OccurrenceR\voccurrences\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9e\x02\n" +
 	"\x12StartThreadRequest\x125\n" +
 	"\bsettings\x18\x01 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\x12\x1c\n" +
 	"\tephemeral\x18\x02 \x01(\bR\tephemeral\x12\x16\n" +
@@ -2386,7 +4032,35 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"#TerminateBackgroundTerminalResponse\x12\x1e\n" +
 	"\n" +
 	"terminated\x18\x01 \x01(\x05R\n" +
-	"terminated\"\x90\x02\n" +
+	"terminated\"3\n" +
+	"\x14CompactThreadRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\"<\n" +
+	"\x15CompactThreadResponse\x12#\n" +
+	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\"\xa6\x03\n" +
+	"\x12StartReviewRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12T\n" +
+	"\vuncommitted\x18\x02 \x01(\v20.heddle.v1.StartReviewRequest.UncommittedChangesH\x00R\vuncommitted\x12K\n" +
+	"\vbase_branch\x18\x03 \x01(\v2(.heddle.v1.StartReviewRequest.BaseBranchH\x00R\n" +
+	"baseBranch\x12>\n" +
+	"\x06commit\x18\x04 \x01(\v2$.heddle.v1.StartReviewRequest.CommitH\x00R\x06commit\x12\x18\n" +
+	"\x06custom\x18\x05 \x01(\tH\x00R\x06custom\x1a\x14\n" +
+	"\x12UncommittedChanges\x1a$\n" +
+	"\n" +
+	"BaseBranch\x12\x16\n" +
+	"\x06branch\x18\x01 \x01(\tR\x06branch\x1a0\n" +
+	"\x06Commit\x12\x10\n" +
+	"\x03sha\x18\x01 \x01(\tR\x03sha\x12\x14\n" +
+	"\x05title\x18\x02 \x01(\tR\x05titleB\b\n" +
+	"\x06target\":\n" +
+	"\x13StartReviewResponse\x12#\n" +
+	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\"n\n" +
+	"\x16RunShellCommandRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x18\n" +
+	"\acommand\x18\x02 \x01(\tR\acommand\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x03 \x01(\x03R\ttimeoutMs\"2\n" +
+	"\x17RunShellCommandResponse\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\"\x90\x02\n" +
 	"\x10StartTurnRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12,\n" +
 	"\x05input\x18\x02 \x01(\v2\x16.heddle.v1.UserMessageR\x05input\x125\n" +
@@ -2412,7 +4086,7 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\x16ITEMS_VIEW_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ITEMS_VIEW_SUMMARY\x10\x01\x12\x13\n" +
 	"\x0fITEMS_VIEW_FULL\x10\x02\x12\x13\n" +
-	"\x0fITEMS_VIEW_NONE\x10\x032\xf1\f\n" +
+	"\x0fITEMS_VIEW_NONE\x10\x032\xe3\x12\n" +
 	"\rThreadService\x12d\n" +
 	"\vStartThread\x12\x1d.heddle.v1.StartThreadRequest\x1a\x1e.heddle.v1.StartThreadResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/threads\x12g\n" +
 	"\tGetThread\x12\x1b.heddle.v1.GetThreadRequest\x1a\x1c.heddle.v1.GetThreadResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/threads/{thread_id}\x12I\n" +
@@ -2430,11 +4104,23 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\rSetThreadName\x12\x1f.heddle.v1.SetThreadNameRequest\x1a .heddle.v1.SetThreadNameResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/threads/{thread_id}:setName\x12U\n" +
 	"\x0eUpdateSettings\x12 .heddle.v1.UpdateSettingsRequest\x1a!.heddle.v1.UpdateSettingsResponse\x12p\n" +
 	"\x17ListBackgroundTerminals\x12).heddle.v1.ListBackgroundTerminalsRequest\x1a*.heddle.v1.ListBackgroundTerminalsResponse\x12|\n" +
-	"\x1bTerminateBackgroundTerminal\x12-.heddle.v1.TerminateBackgroundTerminalRequest\x1a..heddle.v1.TerminateBackgroundTerminalResponse2\x9e\x03\n" +
+	"\x1bTerminateBackgroundTerminal\x12-.heddle.v1.TerminateBackgroundTerminalRequest\x1a..heddle.v1.TerminateBackgroundTerminalResponse\x12z\n" +
+	"\fRevertThread\x12\x1e.heddle.v1.RevertThreadRequest\x1a\x1f.heddle.v1.RevertThreadResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/threads/{thread_id}:revert\x12@\n" +
+	"\aSetGoal\x12\x19.heddle.v1.SetGoalRequest\x1a\x1a.heddle.v1.SetGoalResponse\x12F\n" +
+	"\tClearGoal\x12\x1b.heddle.v1.ClearGoalRequest\x1a\x1c.heddle.v1.ClearGoalResponse\x12L\n" +
+	"\vInjectItems\x12\x1d.heddle.v1.InjectItemsRequest\x1a\x1e.heddle.v1.InjectItemsResponse\x12F\n" +
+	"\tUpdateGit\x12\x1b.heddle.v1.UpdateGitRequest\x1a\x1c.heddle.v1.UpdateGitResponse\x12X\n" +
+	"\x0fUpdateReadState\x12!.heddle.v1.UpdateReadStateRequest\x1a\".heddle.v1.UpdateReadStateResponse\x12F\n" +
+	"\tReadItems\x12\x1b.heddle.v1.ReadItemsRequest\x1a\x1c.heddle.v1.ReadItemsResponse\x12R\n" +
+	"\rSearchThreads\x12\x1f.heddle.v1.SearchThreadsRequest\x1a .heddle.v1.SearchThreadsResponse\x12^\n" +
+	"\x11SearchOccurrences\x12#.heddle.v1.SearchOccurrencesRequest\x1a$.heddle.v1.SearchOccurrencesResponse2\xf1\x05\n" +
 	"\vTurnService\x12p\n" +
 	"\tStartTurn\x12\x1b.heddle.v1.StartTurnRequest\x1a\x1c.heddle.v1.StartTurnResponse\"(\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/threads/{thread_id}/turns\x12\x89\x01\n" +
 	"\tSteerTurn\x12\x1b.heddle.v1.SteerTurnRequest\x1a\x1c.heddle.v1.SteerTurnResponse\"A\x82\xd3\xe4\x93\x02;:\x01*\"6/v1/threads/{thread_id}/turns/{expected_turn_id}:steer\x12\x90\x01\n" +
-	"\rInterruptTurn\x12\x1f.heddle.v1.InterruptTurnRequest\x1a .heddle.v1.InterruptTurnResponse\"<\x82\xd3\xe4\x93\x026:\x01*\"1/v1/threads/{thread_id}/turns/{turn_id}:interruptB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
+	"\rInterruptTurn\x12\x1f.heddle.v1.InterruptTurnRequest\x1a .heddle.v1.InterruptTurnResponse\"<\x82\xd3\xe4\x93\x026:\x01*\"1/v1/threads/{thread_id}/turns/{turn_id}:interrupt\x12~\n" +
+	"\rCompactThread\x12\x1f.heddle.v1.CompactThreadRequest\x1a .heddle.v1.CompactThreadResponse\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/threads/{thread_id}:compact\x12w\n" +
+	"\vStartReview\x12\x1d.heddle.v1.StartReviewRequest\x1a\x1e.heddle.v1.StartReviewResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/threads/{thread_id}:review\x12X\n" +
+	"\x0fRunShellCommand\x12!.heddle.v1.RunShellCommandRequest\x1a\".heddle.v1.RunShellCommandResponseB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
 	file_heddle_v1_thread_service_proto_rawDescOnce sync.Once
@@ -2449,127 +4135,198 @@ func file_heddle_v1_thread_service_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_thread_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_heddle_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_heddle_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_heddle_v1_thread_service_proto_goTypes = []any{
-	(ItemsView)(0),                              // 0: heddle.v1.ItemsView
-	(*StartThreadRequest)(nil),                  // 1: heddle.v1.StartThreadRequest
-	(*StartThreadResponse)(nil),                 // 2: heddle.v1.StartThreadResponse
-	(*GetThreadRequest)(nil),                    // 3: heddle.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),                   // 4: heddle.v1.GetThreadResponse
-	(*LoadThreadRequest)(nil),                   // 5: heddle.v1.LoadThreadRequest
-	(*LoadThreadResponse)(nil),                  // 6: heddle.v1.LoadThreadResponse
-	(*UnloadThreadRequest)(nil),                 // 7: heddle.v1.UnloadThreadRequest
-	(*UnloadThreadResponse)(nil),                // 8: heddle.v1.UnloadThreadResponse
-	(*ListThreadsRequest)(nil),                  // 9: heddle.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),                 // 10: heddle.v1.ListThreadsResponse
-	(*ListTurnsRequest)(nil),                    // 11: heddle.v1.ListTurnsRequest
-	(*TurnWithItems)(nil),                       // 12: heddle.v1.TurnWithItems
-	(*ListTurnsResponse)(nil),                   // 13: heddle.v1.ListTurnsResponse
-	(*ListItemsRequest)(nil),                    // 14: heddle.v1.ListItemsRequest
-	(*ListItemsResponse)(nil),                   // 15: heddle.v1.ListItemsResponse
-	(*ForkThreadRequest)(nil),                   // 16: heddle.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),                  // 17: heddle.v1.ForkThreadResponse
-	(*ArchiveThreadRequest)(nil),                // 18: heddle.v1.ArchiveThreadRequest
-	(*ArchiveThreadResponse)(nil),               // 19: heddle.v1.ArchiveThreadResponse
-	(*UnarchiveThreadRequest)(nil),              // 20: heddle.v1.UnarchiveThreadRequest
-	(*UnarchiveThreadResponse)(nil),             // 21: heddle.v1.UnarchiveThreadResponse
-	(*DeleteThreadRequest)(nil),                 // 22: heddle.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),                // 23: heddle.v1.DeleteThreadResponse
-	(*SetThreadNameRequest)(nil),                // 24: heddle.v1.SetThreadNameRequest
-	(*SetThreadNameResponse)(nil),               // 25: heddle.v1.SetThreadNameResponse
-	(*UpdateSettingsRequest)(nil),               // 26: heddle.v1.UpdateSettingsRequest
-	(*UpdateSettingsResponse)(nil),              // 27: heddle.v1.UpdateSettingsResponse
-	(*BackgroundTerminal)(nil),                  // 28: heddle.v1.BackgroundTerminal
-	(*ListBackgroundTerminalsRequest)(nil),      // 29: heddle.v1.ListBackgroundTerminalsRequest
-	(*ListBackgroundTerminalsResponse)(nil),     // 30: heddle.v1.ListBackgroundTerminalsResponse
-	(*TerminateBackgroundTerminalRequest)(nil),  // 31: heddle.v1.TerminateBackgroundTerminalRequest
-	(*TerminateBackgroundTerminalResponse)(nil), // 32: heddle.v1.TerminateBackgroundTerminalResponse
-	(*StartTurnRequest)(nil),                    // 33: heddle.v1.StartTurnRequest
-	(*StartTurnResponse)(nil),                   // 34: heddle.v1.StartTurnResponse
-	(*SteerTurnRequest)(nil),                    // 35: heddle.v1.SteerTurnRequest
-	(*SteerTurnResponse)(nil),                   // 36: heddle.v1.SteerTurnResponse
-	(*InterruptTurnRequest)(nil),                // 37: heddle.v1.InterruptTurnRequest
-	(*InterruptTurnResponse)(nil),               // 38: heddle.v1.InterruptTurnResponse
-	(*ThreadSettings)(nil),                      // 39: heddle.v1.ThreadSettings
-	(*structpb.Struct)(nil),                     // 40: google.protobuf.Struct
-	(*Thread)(nil),                              // 41: heddle.v1.Thread
-	(*Approval)(nil),                            // 42: heddle.v1.Approval
-	(*Turn)(nil),                                // 43: heddle.v1.Turn
-	(*Item)(nil),                                // 44: heddle.v1.Item
-	(*UserMessage)(nil),                         // 45: heddle.v1.UserMessage
-	(OnDisconnect)(0),                           // 46: heddle.v1.OnDisconnect
+	(ItemsView)(0),                                // 0: heddle.v1.ItemsView
+	(*RevertThreadRequest)(nil),                   // 1: heddle.v1.RevertThreadRequest
+	(*RevertThreadResponse)(nil),                  // 2: heddle.v1.RevertThreadResponse
+	(*SetGoalRequest)(nil),                        // 3: heddle.v1.SetGoalRequest
+	(*SetGoalResponse)(nil),                       // 4: heddle.v1.SetGoalResponse
+	(*ClearGoalRequest)(nil),                      // 5: heddle.v1.ClearGoalRequest
+	(*ClearGoalResponse)(nil),                     // 6: heddle.v1.ClearGoalResponse
+	(*InjectItemsRequest)(nil),                    // 7: heddle.v1.InjectItemsRequest
+	(*InjectItemsResponse)(nil),                   // 8: heddle.v1.InjectItemsResponse
+	(*UpdateGitRequest)(nil),                      // 9: heddle.v1.UpdateGitRequest
+	(*UpdateGitResponse)(nil),                     // 10: heddle.v1.UpdateGitResponse
+	(*UpdateReadStateRequest)(nil),                // 11: heddle.v1.UpdateReadStateRequest
+	(*UpdateReadStateResponse)(nil),               // 12: heddle.v1.UpdateReadStateResponse
+	(*ReadItemsRequest)(nil),                      // 13: heddle.v1.ReadItemsRequest
+	(*ReadItemsResponse)(nil),                     // 14: heddle.v1.ReadItemsResponse
+	(*SearchThreadsRequest)(nil),                  // 15: heddle.v1.SearchThreadsRequest
+	(*FoundThread)(nil),                           // 16: heddle.v1.FoundThread
+	(*SearchThreadsResponse)(nil),                 // 17: heddle.v1.SearchThreadsResponse
+	(*SearchOccurrencesRequest)(nil),              // 18: heddle.v1.SearchOccurrencesRequest
+	(*Occurrence)(nil),                            // 19: heddle.v1.Occurrence
+	(*SearchOccurrencesResponse)(nil),             // 20: heddle.v1.SearchOccurrencesResponse
+	(*StartThreadRequest)(nil),                    // 21: heddle.v1.StartThreadRequest
+	(*StartThreadResponse)(nil),                   // 22: heddle.v1.StartThreadResponse
+	(*GetThreadRequest)(nil),                      // 23: heddle.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),                     // 24: heddle.v1.GetThreadResponse
+	(*LoadThreadRequest)(nil),                     // 25: heddle.v1.LoadThreadRequest
+	(*LoadThreadResponse)(nil),                    // 26: heddle.v1.LoadThreadResponse
+	(*UnloadThreadRequest)(nil),                   // 27: heddle.v1.UnloadThreadRequest
+	(*UnloadThreadResponse)(nil),                  // 28: heddle.v1.UnloadThreadResponse
+	(*ListThreadsRequest)(nil),                    // 29: heddle.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),                   // 30: heddle.v1.ListThreadsResponse
+	(*ListTurnsRequest)(nil),                      // 31: heddle.v1.ListTurnsRequest
+	(*TurnWithItems)(nil),                         // 32: heddle.v1.TurnWithItems
+	(*ListTurnsResponse)(nil),                     // 33: heddle.v1.ListTurnsResponse
+	(*ListItemsRequest)(nil),                      // 34: heddle.v1.ListItemsRequest
+	(*ListItemsResponse)(nil),                     // 35: heddle.v1.ListItemsResponse
+	(*ForkThreadRequest)(nil),                     // 36: heddle.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),                    // 37: heddle.v1.ForkThreadResponse
+	(*ArchiveThreadRequest)(nil),                  // 38: heddle.v1.ArchiveThreadRequest
+	(*ArchiveThreadResponse)(nil),                 // 39: heddle.v1.ArchiveThreadResponse
+	(*UnarchiveThreadRequest)(nil),                // 40: heddle.v1.UnarchiveThreadRequest
+	(*UnarchiveThreadResponse)(nil),               // 41: heddle.v1.UnarchiveThreadResponse
+	(*DeleteThreadRequest)(nil),                   // 42: heddle.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),                  // 43: heddle.v1.DeleteThreadResponse
+	(*SetThreadNameRequest)(nil),                  // 44: heddle.v1.SetThreadNameRequest
+	(*SetThreadNameResponse)(nil),                 // 45: heddle.v1.SetThreadNameResponse
+	(*UpdateSettingsRequest)(nil),                 // 46: heddle.v1.UpdateSettingsRequest
+	(*UpdateSettingsResponse)(nil),                // 47: heddle.v1.UpdateSettingsResponse
+	(*BackgroundTerminal)(nil),                    // 48: heddle.v1.BackgroundTerminal
+	(*ListBackgroundTerminalsRequest)(nil),        // 49: heddle.v1.ListBackgroundTerminalsRequest
+	(*ListBackgroundTerminalsResponse)(nil),       // 50: heddle.v1.ListBackgroundTerminalsResponse
+	(*TerminateBackgroundTerminalRequest)(nil),    // 51: heddle.v1.TerminateBackgroundTerminalRequest
+	(*TerminateBackgroundTerminalResponse)(nil),   // 52: heddle.v1.TerminateBackgroundTerminalResponse
+	(*CompactThreadRequest)(nil),                  // 53: heddle.v1.CompactThreadRequest
+	(*CompactThreadResponse)(nil),                 // 54: heddle.v1.CompactThreadResponse
+	(*StartReviewRequest)(nil),                    // 55: heddle.v1.StartReviewRequest
+	(*StartReviewResponse)(nil),                   // 56: heddle.v1.StartReviewResponse
+	(*RunShellCommandRequest)(nil),                // 57: heddle.v1.RunShellCommandRequest
+	(*RunShellCommandResponse)(nil),               // 58: heddle.v1.RunShellCommandResponse
+	(*StartTurnRequest)(nil),                      // 59: heddle.v1.StartTurnRequest
+	(*StartTurnResponse)(nil),                     // 60: heddle.v1.StartTurnResponse
+	(*SteerTurnRequest)(nil),                      // 61: heddle.v1.SteerTurnRequest
+	(*SteerTurnResponse)(nil),                     // 62: heddle.v1.SteerTurnResponse
+	(*InterruptTurnRequest)(nil),                  // 63: heddle.v1.InterruptTurnRequest
+	(*InterruptTurnResponse)(nil),                 // 64: heddle.v1.InterruptTurnResponse
+	(*StartReviewRequest_UncommittedChanges)(nil), // 65: heddle.v1.StartReviewRequest.UncommittedChanges
+	(*StartReviewRequest_BaseBranch)(nil),         // 66: heddle.v1.StartReviewRequest.BaseBranch
+	(*StartReviewRequest_Commit)(nil),             // 67: heddle.v1.StartReviewRequest.Commit
+	(*Thread)(nil),                                // 68: heddle.v1.Thread
+	(*Goal)(nil),                                  // 69: heddle.v1.Goal
+	(*HistoryEntry)(nil),                          // 70: heddle.v1.HistoryEntry
+	(*ReadState)(nil),                             // 71: heddle.v1.ReadState
+	(*Item)(nil),                                  // 72: heddle.v1.Item
+	(*ThreadSettings)(nil),                        // 73: heddle.v1.ThreadSettings
+	(*structpb.Struct)(nil),                       // 74: google.protobuf.Struct
+	(*Approval)(nil),                              // 75: heddle.v1.Approval
+	(*Turn)(nil),                                  // 76: heddle.v1.Turn
+	(*UserMessage)(nil),                           // 77: heddle.v1.UserMessage
+	(OnDisconnect)(0),                             // 78: heddle.v1.OnDisconnect
 }
 var file_heddle_v1_thread_service_proto_depIdxs = []int32{
-	39, // 0: heddle.v1.StartThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
-	40, // 1: heddle.v1.StartThreadRequest.client_fields:type_name -> google.protobuf.Struct
-	41, // 2: heddle.v1.StartThreadResponse.thread:type_name -> heddle.v1.Thread
-	41, // 3: heddle.v1.GetThreadResponse.thread:type_name -> heddle.v1.Thread
-	39, // 4: heddle.v1.LoadThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
-	41, // 5: heddle.v1.LoadThreadResponse.thread:type_name -> heddle.v1.Thread
-	42, // 6: heddle.v1.LoadThreadResponse.pending_approvals:type_name -> heddle.v1.Approval
-	43, // 7: heddle.v1.LoadThreadResponse.active_turn:type_name -> heddle.v1.Turn
-	41, // 8: heddle.v1.ListThreadsResponse.threads:type_name -> heddle.v1.Thread
-	0,  // 9: heddle.v1.ListTurnsRequest.view:type_name -> heddle.v1.ItemsView
-	43, // 10: heddle.v1.TurnWithItems.turn:type_name -> heddle.v1.Turn
-	44, // 11: heddle.v1.TurnWithItems.items:type_name -> heddle.v1.Item
-	12, // 12: heddle.v1.ListTurnsResponse.turns:type_name -> heddle.v1.TurnWithItems
-	44, // 13: heddle.v1.ListItemsResponse.items:type_name -> heddle.v1.Item
-	39, // 14: heddle.v1.ForkThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
-	40, // 15: heddle.v1.ForkThreadRequest.client_fields:type_name -> google.protobuf.Struct
-	41, // 16: heddle.v1.ForkThreadResponse.thread:type_name -> heddle.v1.Thread
-	41, // 17: heddle.v1.UnarchiveThreadResponse.thread:type_name -> heddle.v1.Thread
-	41, // 18: heddle.v1.SetThreadNameResponse.thread:type_name -> heddle.v1.Thread
-	39, // 19: heddle.v1.UpdateSettingsRequest.settings:type_name -> heddle.v1.ThreadSettings
-	41, // 20: heddle.v1.UpdateSettingsResponse.thread:type_name -> heddle.v1.Thread
-	28, // 21: heddle.v1.ListBackgroundTerminalsResponse.terminals:type_name -> heddle.v1.BackgroundTerminal
-	45, // 22: heddle.v1.StartTurnRequest.input:type_name -> heddle.v1.UserMessage
-	39, // 23: heddle.v1.StartTurnRequest.settings:type_name -> heddle.v1.ThreadSettings
-	40, // 24: heddle.v1.StartTurnRequest.output_schema:type_name -> google.protobuf.Struct
-	46, // 25: heddle.v1.StartTurnRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	43, // 26: heddle.v1.StartTurnResponse.turn:type_name -> heddle.v1.Turn
-	39, // 27: heddle.v1.StartTurnResponse.changed_settings:type_name -> heddle.v1.ThreadSettings
-	45, // 28: heddle.v1.SteerTurnRequest.input:type_name -> heddle.v1.UserMessage
-	1,  // 29: heddle.v1.ThreadService.StartThread:input_type -> heddle.v1.StartThreadRequest
-	3,  // 30: heddle.v1.ThreadService.GetThread:input_type -> heddle.v1.GetThreadRequest
-	5,  // 31: heddle.v1.ThreadService.LoadThread:input_type -> heddle.v1.LoadThreadRequest
-	7,  // 32: heddle.v1.ThreadService.UnloadThread:input_type -> heddle.v1.UnloadThreadRequest
-	9,  // 33: heddle.v1.ThreadService.ListThreads:input_type -> heddle.v1.ListThreadsRequest
-	11, // 34: heddle.v1.ThreadService.ListTurns:input_type -> heddle.v1.ListTurnsRequest
-	14, // 35: heddle.v1.ThreadService.ListItems:input_type -> heddle.v1.ListItemsRequest
-	16, // 36: heddle.v1.ThreadService.ForkThread:input_type -> heddle.v1.ForkThreadRequest
-	18, // 37: heddle.v1.ThreadService.ArchiveThread:input_type -> heddle.v1.ArchiveThreadRequest
-	20, // 38: heddle.v1.ThreadService.UnarchiveThread:input_type -> heddle.v1.UnarchiveThreadRequest
-	22, // 39: heddle.v1.ThreadService.DeleteThread:input_type -> heddle.v1.DeleteThreadRequest
-	24, // 40: heddle.v1.ThreadService.SetThreadName:input_type -> heddle.v1.SetThreadNameRequest
-	26, // 41: heddle.v1.ThreadService.UpdateSettings:input_type -> heddle.v1.UpdateSettingsRequest
-	29, // 42: heddle.v1.ThreadService.ListBackgroundTerminals:input_type -> heddle.v1.ListBackgroundTerminalsRequest
-	31, // 43: heddle.v1.ThreadService.TerminateBackgroundTerminal:input_type -> heddle.v1.TerminateBackgroundTerminalRequest
-	33, // 44: heddle.v1.TurnService.StartTurn:input_type -> heddle.v1.StartTurnRequest
-	35, // 45: heddle.v1.TurnService.SteerTurn:input_type -> heddle.v1.SteerTurnRequest
-	37, // 46: heddle.v1.TurnService.InterruptTurn:input_type -> heddle.v1.InterruptTurnRequest
-	2,  // 47: heddle.v1.ThreadService.StartThread:output_type -> heddle.v1.StartThreadResponse
-	4,  // 48: heddle.v1.ThreadService.GetThread:output_type -> heddle.v1.GetThreadResponse
-	6,  // 49: heddle.v1.ThreadService.LoadThread:output_type -> heddle.v1.LoadThreadResponse
-	8,  // 50: heddle.v1.ThreadService.UnloadThread:output_type -> heddle.v1.UnloadThreadResponse
-	10, // 51: heddle.v1.ThreadService.ListThreads:output_type -> heddle.v1.ListThreadsResponse
-	13, // 52: heddle.v1.ThreadService.ListTurns:output_type -> heddle.v1.ListTurnsResponse
-	15, // 53: heddle.v1.ThreadService.ListItems:output_type -> heddle.v1.ListItemsResponse
-	17, // 54: heddle.v1.ThreadService.ForkThread:output_type -> heddle.v1.ForkThreadResponse
-	19, // 55: heddle.v1.ThreadService.ArchiveThread:output_type -> heddle.v1.ArchiveThreadResponse
-	21, // 56: heddle.v1.ThreadService.UnarchiveThread:output_type -> heddle.v1.UnarchiveThreadResponse
-	23, // 57: heddle.v1.ThreadService.DeleteThread:output_type -> heddle.v1.DeleteThreadResponse
-	25, // 58: heddle.v1.ThreadService.SetThreadName:output_type -> heddle.v1.SetThreadNameResponse
-	27, // 59: heddle.v1.ThreadService.UpdateSettings:output_type -> heddle.v1.UpdateSettingsResponse
-	30, // 60: heddle.v1.ThreadService.ListBackgroundTerminals:output_type -> heddle.v1.ListBackgroundTerminalsResponse
-	32, // 61: heddle.v1.ThreadService.TerminateBackgroundTerminal:output_type -> heddle.v1.TerminateBackgroundTerminalResponse
-	34, // 62: heddle.v1.TurnService.StartTurn:output_type -> heddle.v1.StartTurnResponse
-	36, // 63: heddle.v1.TurnService.SteerTurn:output_type -> heddle.v1.SteerTurnResponse
-	38, // 64: heddle.v1.TurnService.InterruptTurn:output_type -> heddle.v1.InterruptTurnResponse
-	47, // [47:65] is the sub-list for method output_type
-	29, // [29:47] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	68, // 0: heddle.v1.RevertThreadResponse.thread:type_name -> heddle.v1.Thread
+	69, // 1: heddle.v1.SetGoalResponse.goal:type_name -> heddle.v1.Goal
+	70, // 2: heddle.v1.InjectItemsRequest.entries:type_name -> heddle.v1.HistoryEntry
+	68, // 3: heddle.v1.UpdateGitResponse.thread:type_name -> heddle.v1.Thread
+	71, // 4: heddle.v1.UpdateReadStateResponse.read_state:type_name -> heddle.v1.ReadState
+	72, // 5: heddle.v1.ReadItemsResponse.items:type_name -> heddle.v1.Item
+	29, // 6: heddle.v1.SearchThreadsRequest.list:type_name -> heddle.v1.ListThreadsRequest
+	68, // 7: heddle.v1.FoundThread.thread:type_name -> heddle.v1.Thread
+	16, // 8: heddle.v1.SearchThreadsResponse.threads:type_name -> heddle.v1.FoundThread
+	19, // 9: heddle.v1.SearchOccurrencesResponse.occurrences:type_name -> heddle.v1.Occurrence
+	73, // 10: heddle.v1.StartThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
+	74, // 11: heddle.v1.StartThreadRequest.client_fields:type_name -> google.protobuf.Struct
+	68, // 12: heddle.v1.StartThreadResponse.thread:type_name -> heddle.v1.Thread
+	68, // 13: heddle.v1.GetThreadResponse.thread:type_name -> heddle.v1.Thread
+	73, // 14: heddle.v1.LoadThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
+	68, // 15: heddle.v1.LoadThreadResponse.thread:type_name -> heddle.v1.Thread
+	75, // 16: heddle.v1.LoadThreadResponse.pending_approvals:type_name -> heddle.v1.Approval
+	76, // 17: heddle.v1.LoadThreadResponse.active_turn:type_name -> heddle.v1.Turn
+	68, // 18: heddle.v1.ListThreadsResponse.threads:type_name -> heddle.v1.Thread
+	0,  // 19: heddle.v1.ListTurnsRequest.view:type_name -> heddle.v1.ItemsView
+	76, // 20: heddle.v1.TurnWithItems.turn:type_name -> heddle.v1.Turn
+	72, // 21: heddle.v1.TurnWithItems.items:type_name -> heddle.v1.Item
+	32, // 22: heddle.v1.ListTurnsResponse.turns:type_name -> heddle.v1.TurnWithItems
+	72, // 23: heddle.v1.ListItemsResponse.items:type_name -> heddle.v1.Item
+	73, // 24: heddle.v1.ForkThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
+	74, // 25: heddle.v1.ForkThreadRequest.client_fields:type_name -> google.protobuf.Struct
+	68, // 26: heddle.v1.ForkThreadResponse.thread:type_name -> heddle.v1.Thread
+	68, // 27: heddle.v1.UnarchiveThreadResponse.thread:type_name -> heddle.v1.Thread
+	68, // 28: heddle.v1.SetThreadNameResponse.thread:type_name -> heddle.v1.Thread
+	73, // 29: heddle.v1.UpdateSettingsRequest.settings:type_name -> heddle.v1.ThreadSettings
+	68, // 30: heddle.v1.UpdateSettingsResponse.thread:type_name -> heddle.v1.Thread
+	48, // 31: heddle.v1.ListBackgroundTerminalsResponse.terminals:type_name -> heddle.v1.BackgroundTerminal
+	76, // 32: heddle.v1.CompactThreadResponse.turn:type_name -> heddle.v1.Turn
+	65, // 33: heddle.v1.StartReviewRequest.uncommitted:type_name -> heddle.v1.StartReviewRequest.UncommittedChanges
+	66, // 34: heddle.v1.StartReviewRequest.base_branch:type_name -> heddle.v1.StartReviewRequest.BaseBranch
+	67, // 35: heddle.v1.StartReviewRequest.commit:type_name -> heddle.v1.StartReviewRequest.Commit
+	76, // 36: heddle.v1.StartReviewResponse.turn:type_name -> heddle.v1.Turn
+	77, // 37: heddle.v1.StartTurnRequest.input:type_name -> heddle.v1.UserMessage
+	73, // 38: heddle.v1.StartTurnRequest.settings:type_name -> heddle.v1.ThreadSettings
+	74, // 39: heddle.v1.StartTurnRequest.output_schema:type_name -> google.protobuf.Struct
+	78, // 40: heddle.v1.StartTurnRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	76, // 41: heddle.v1.StartTurnResponse.turn:type_name -> heddle.v1.Turn
+	73, // 42: heddle.v1.StartTurnResponse.changed_settings:type_name -> heddle.v1.ThreadSettings
+	77, // 43: heddle.v1.SteerTurnRequest.input:type_name -> heddle.v1.UserMessage
+	21, // 44: heddle.v1.ThreadService.StartThread:input_type -> heddle.v1.StartThreadRequest
+	23, // 45: heddle.v1.ThreadService.GetThread:input_type -> heddle.v1.GetThreadRequest
+	25, // 46: heddle.v1.ThreadService.LoadThread:input_type -> heddle.v1.LoadThreadRequest
+	27, // 47: heddle.v1.ThreadService.UnloadThread:input_type -> heddle.v1.UnloadThreadRequest
+	29, // 48: heddle.v1.ThreadService.ListThreads:input_type -> heddle.v1.ListThreadsRequest
+	31, // 49: heddle.v1.ThreadService.ListTurns:input_type -> heddle.v1.ListTurnsRequest
+	34, // 50: heddle.v1.ThreadService.ListItems:input_type -> heddle.v1.ListItemsRequest
+	36, // 51: heddle.v1.ThreadService.ForkThread:input_type -> heddle.v1.ForkThreadRequest
+	38, // 52: heddle.v1.ThreadService.ArchiveThread:input_type -> heddle.v1.ArchiveThreadRequest
+	40, // 53: heddle.v1.ThreadService.UnarchiveThread:input_type -> heddle.v1.UnarchiveThreadRequest
+	42, // 54: heddle.v1.ThreadService.DeleteThread:input_type -> heddle.v1.DeleteThreadRequest
+	44, // 55: heddle.v1.ThreadService.SetThreadName:input_type -> heddle.v1.SetThreadNameRequest
+	46, // 56: heddle.v1.ThreadService.UpdateSettings:input_type -> heddle.v1.UpdateSettingsRequest
+	49, // 57: heddle.v1.ThreadService.ListBackgroundTerminals:input_type -> heddle.v1.ListBackgroundTerminalsRequest
+	51, // 58: heddle.v1.ThreadService.TerminateBackgroundTerminal:input_type -> heddle.v1.TerminateBackgroundTerminalRequest
+	1,  // 59: heddle.v1.ThreadService.RevertThread:input_type -> heddle.v1.RevertThreadRequest
+	3,  // 60: heddle.v1.ThreadService.SetGoal:input_type -> heddle.v1.SetGoalRequest
+	5,  // 61: heddle.v1.ThreadService.ClearGoal:input_type -> heddle.v1.ClearGoalRequest
+	7,  // 62: heddle.v1.ThreadService.InjectItems:input_type -> heddle.v1.InjectItemsRequest
+	9,  // 63: heddle.v1.ThreadService.UpdateGit:input_type -> heddle.v1.UpdateGitRequest
+	11, // 64: heddle.v1.ThreadService.UpdateReadState:input_type -> heddle.v1.UpdateReadStateRequest
+	13, // 65: heddle.v1.ThreadService.ReadItems:input_type -> heddle.v1.ReadItemsRequest
+	15, // 66: heddle.v1.ThreadService.SearchThreads:input_type -> heddle.v1.SearchThreadsRequest
+	18, // 67: heddle.v1.ThreadService.SearchOccurrences:input_type -> heddle.v1.SearchOccurrencesRequest
+	59, // 68: heddle.v1.TurnService.StartTurn:input_type -> heddle.v1.StartTurnRequest
+	61, // 69: heddle.v1.TurnService.SteerTurn:input_type -> heddle.v1.SteerTurnRequest
+	63, // 70: heddle.v1.TurnService.InterruptTurn:input_type -> heddle.v1.InterruptTurnRequest
+	53, // 71: heddle.v1.TurnService.CompactThread:input_type -> heddle.v1.CompactThreadRequest
+	55, // 72: heddle.v1.TurnService.StartReview:input_type -> heddle.v1.StartReviewRequest
+	57, // 73: heddle.v1.TurnService.RunShellCommand:input_type -> heddle.v1.RunShellCommandRequest
+	22, // 74: heddle.v1.ThreadService.StartThread:output_type -> heddle.v1.StartThreadResponse
+	24, // 75: heddle.v1.ThreadService.GetThread:output_type -> heddle.v1.GetThreadResponse
+	26, // 76: heddle.v1.ThreadService.LoadThread:output_type -> heddle.v1.LoadThreadResponse
+	28, // 77: heddle.v1.ThreadService.UnloadThread:output_type -> heddle.v1.UnloadThreadResponse
+	30, // 78: heddle.v1.ThreadService.ListThreads:output_type -> heddle.v1.ListThreadsResponse
+	33, // 79: heddle.v1.ThreadService.ListTurns:output_type -> heddle.v1.ListTurnsResponse
+	35, // 80: heddle.v1.ThreadService.ListItems:output_type -> heddle.v1.ListItemsResponse
+	37, // 81: heddle.v1.ThreadService.ForkThread:output_type -> heddle.v1.ForkThreadResponse
+	39, // 82: heddle.v1.ThreadService.ArchiveThread:output_type -> heddle.v1.ArchiveThreadResponse
+	41, // 83: heddle.v1.ThreadService.UnarchiveThread:output_type -> heddle.v1.UnarchiveThreadResponse
+	43, // 84: heddle.v1.ThreadService.DeleteThread:output_type -> heddle.v1.DeleteThreadResponse
+	45, // 85: heddle.v1.ThreadService.SetThreadName:output_type -> heddle.v1.SetThreadNameResponse
+	47, // 86: heddle.v1.ThreadService.UpdateSettings:output_type -> heddle.v1.UpdateSettingsResponse
+	50, // 87: heddle.v1.ThreadService.ListBackgroundTerminals:output_type -> heddle.v1.ListBackgroundTerminalsResponse
+	52, // 88: heddle.v1.ThreadService.TerminateBackgroundTerminal:output_type -> heddle.v1.TerminateBackgroundTerminalResponse
+	2,  // 89: heddle.v1.ThreadService.RevertThread:output_type -> heddle.v1.RevertThreadResponse
+	4,  // 90: heddle.v1.ThreadService.SetGoal:output_type -> heddle.v1.SetGoalResponse
+	6,  // 91: heddle.v1.ThreadService.ClearGoal:output_type -> heddle.v1.ClearGoalResponse
+	8,  // 92: heddle.v1.ThreadService.InjectItems:output_type -> heddle.v1.InjectItemsResponse
+	10, // 93: heddle.v1.ThreadService.UpdateGit:output_type -> heddle.v1.UpdateGitResponse
+	12, // 94: heddle.v1.ThreadService.UpdateReadState:output_type -> heddle.v1.UpdateReadStateResponse
+	14, // 95: heddle.v1.ThreadService.ReadItems:output_type -> heddle.v1.ReadItemsResponse
+	17, // 96: heddle.v1.ThreadService.SearchThreads:output_type -> heddle.v1.SearchThreadsResponse
+	20, // 97: heddle.v1.ThreadService.SearchOccurrences:output_type -> heddle.v1.SearchOccurrencesResponse
+	60, // 98: heddle.v1.TurnService.StartTurn:output_type -> heddle.v1.StartTurnResponse
+	62, // 99: heddle.v1.TurnService.SteerTurn:output_type -> heddle.v1.SteerTurnResponse
+	64, // 100: heddle.v1.TurnService.InterruptTurn:output_type -> heddle.v1.InterruptTurnResponse
+	54, // 101: heddle.v1.TurnService.CompactThread:output_type -> heddle.v1.CompactThreadResponse
+	56, // 102: heddle.v1.TurnService.StartReview:output_type -> heddle.v1.StartReviewResponse
+	58, // 103: heddle.v1.TurnService.RunShellCommand:output_type -> heddle.v1.RunShellCommandResponse
+	74, // [74:104] is the sub-list for method output_type
+	44, // [44:74] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_service_proto_init() }
@@ -2578,15 +4335,24 @@ func file_heddle_v1_thread_service_proto_init() {
 		return
 	}
 	file_heddle_v1_approval_proto_init()
+	file_heddle_v1_event_proto_init()
 	file_heddle_v1_item_proto_init()
 	file_heddle_v1_thread_proto_init()
+	file_heddle_v1_thread_service_proto_msgTypes[2].OneofWrappers = []any{}
+	file_heddle_v1_thread_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_heddle_v1_thread_service_proto_msgTypes[54].OneofWrappers = []any{
+		(*StartReviewRequest_Uncommitted)(nil),
+		(*StartReviewRequest_BaseBranch_)(nil),
+		(*StartReviewRequest_Commit_)(nil),
+		(*StartReviewRequest_Custom)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_thread_service_proto_rawDesc), len(file_heddle_v1_thread_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   38,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

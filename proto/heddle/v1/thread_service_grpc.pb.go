@@ -34,6 +34,15 @@ const (
 	ThreadService_UpdateSettings_FullMethodName              = "/heddle.v1.ThreadService/UpdateSettings"
 	ThreadService_ListBackgroundTerminals_FullMethodName     = "/heddle.v1.ThreadService/ListBackgroundTerminals"
 	ThreadService_TerminateBackgroundTerminal_FullMethodName = "/heddle.v1.ThreadService/TerminateBackgroundTerminal"
+	ThreadService_RevertThread_FullMethodName                = "/heddle.v1.ThreadService/RevertThread"
+	ThreadService_SetGoal_FullMethodName                     = "/heddle.v1.ThreadService/SetGoal"
+	ThreadService_ClearGoal_FullMethodName                   = "/heddle.v1.ThreadService/ClearGoal"
+	ThreadService_InjectItems_FullMethodName                 = "/heddle.v1.ThreadService/InjectItems"
+	ThreadService_UpdateGit_FullMethodName                   = "/heddle.v1.ThreadService/UpdateGit"
+	ThreadService_UpdateReadState_FullMethodName             = "/heddle.v1.ThreadService/UpdateReadState"
+	ThreadService_ReadItems_FullMethodName                   = "/heddle.v1.ThreadService/ReadItems"
+	ThreadService_SearchThreads_FullMethodName               = "/heddle.v1.ThreadService/SearchThreads"
+	ThreadService_SearchOccurrences_FullMethodName           = "/heddle.v1.ThreadService/SearchOccurrences"
 )
 
 // ThreadServiceClient is the client API for ThreadService service.
@@ -68,6 +77,22 @@ type ThreadServiceClient interface {
 	ListBackgroundTerminals(ctx context.Context, in *ListBackgroundTerminalsRequest, opts ...grpc.CallOption) (*ListBackgroundTerminalsResponse, error)
 	// TerminateBackgroundTerminal ends one process, or all with an empty id.
 	TerminateBackgroundTerminal(ctx context.Context, in *TerminateBackgroundTerminalRequest, opts ...grpc.CallOption) (*TerminateBackgroundTerminalResponse, error)
+	// RevertThread takes back a turn and all later ones. A running turn is
+	// interrupted first. Files are not touched.
+	RevertThread(ctx context.Context, in *RevertThreadRequest, opts ...grpc.CallOption) (*RevertThreadResponse, error)
+	// SetGoal sets or changes the goal. An active goal starts turns by itself.
+	SetGoal(ctx context.Context, in *SetGoalRequest, opts ...grpc.CallOption) (*SetGoalResponse, error)
+	ClearGoal(ctx context.Context, in *ClearGoalRequest, opts ...grpc.CallOption) (*ClearGoalResponse, error)
+	// InjectItems adds entries to what the model is shown, without a turn.
+	InjectItems(ctx context.Context, in *InjectItemsRequest, opts ...grpc.CallOption) (*InjectItemsResponse, error)
+	UpdateGit(ctx context.Context, in *UpdateGitRequest, opts ...grpc.CallOption) (*UpdateGitResponse, error)
+	UpdateReadState(ctx context.Context, in *UpdateReadStateRequest, opts ...grpc.CallOption) (*UpdateReadStateResponse, error)
+	// ReadItems returns items of one turn by id, in the order of the ids.
+	ReadItems(ctx context.Context, in *ReadItemsRequest, opts ...grpc.CallOption) (*ReadItemsResponse, error)
+	// SearchThreads finds threads by what was said in them.
+	SearchThreads(ctx context.Context, in *SearchThreadsRequest, opts ...grpc.CallOption) (*SearchThreadsResponse, error)
+	// SearchOccurrences finds a text in the messages of one thread.
+	SearchOccurrences(ctx context.Context, in *SearchOccurrencesRequest, opts ...grpc.CallOption) (*SearchOccurrencesResponse, error)
 }
 
 type threadServiceClient struct {
@@ -228,6 +253,96 @@ func (c *threadServiceClient) TerminateBackgroundTerminal(ctx context.Context, i
 	return out, nil
 }
 
+func (c *threadServiceClient) RevertThread(ctx context.Context, in *RevertThreadRequest, opts ...grpc.CallOption) (*RevertThreadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevertThreadResponse)
+	err := c.cc.Invoke(ctx, ThreadService_RevertThread_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) SetGoal(ctx context.Context, in *SetGoalRequest, opts ...grpc.CallOption) (*SetGoalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetGoalResponse)
+	err := c.cc.Invoke(ctx, ThreadService_SetGoal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) ClearGoal(ctx context.Context, in *ClearGoalRequest, opts ...grpc.CallOption) (*ClearGoalResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearGoalResponse)
+	err := c.cc.Invoke(ctx, ThreadService_ClearGoal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) InjectItems(ctx context.Context, in *InjectItemsRequest, opts ...grpc.CallOption) (*InjectItemsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InjectItemsResponse)
+	err := c.cc.Invoke(ctx, ThreadService_InjectItems_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) UpdateGit(ctx context.Context, in *UpdateGitRequest, opts ...grpc.CallOption) (*UpdateGitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateGitResponse)
+	err := c.cc.Invoke(ctx, ThreadService_UpdateGit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) UpdateReadState(ctx context.Context, in *UpdateReadStateRequest, opts ...grpc.CallOption) (*UpdateReadStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateReadStateResponse)
+	err := c.cc.Invoke(ctx, ThreadService_UpdateReadState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) ReadItems(ctx context.Context, in *ReadItemsRequest, opts ...grpc.CallOption) (*ReadItemsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadItemsResponse)
+	err := c.cc.Invoke(ctx, ThreadService_ReadItems_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) SearchThreads(ctx context.Context, in *SearchThreadsRequest, opts ...grpc.CallOption) (*SearchThreadsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchThreadsResponse)
+	err := c.cc.Invoke(ctx, ThreadService_SearchThreads_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) SearchOccurrences(ctx context.Context, in *SearchOccurrencesRequest, opts ...grpc.CallOption) (*SearchOccurrencesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchOccurrencesResponse)
+	err := c.cc.Invoke(ctx, ThreadService_SearchOccurrences_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ThreadServiceServer is the server API for ThreadService service.
 // All implementations must embed UnimplementedThreadServiceServer
 // for forward compatibility.
@@ -260,6 +375,22 @@ type ThreadServiceServer interface {
 	ListBackgroundTerminals(context.Context, *ListBackgroundTerminalsRequest) (*ListBackgroundTerminalsResponse, error)
 	// TerminateBackgroundTerminal ends one process, or all with an empty id.
 	TerminateBackgroundTerminal(context.Context, *TerminateBackgroundTerminalRequest) (*TerminateBackgroundTerminalResponse, error)
+	// RevertThread takes back a turn and all later ones. A running turn is
+	// interrupted first. Files are not touched.
+	RevertThread(context.Context, *RevertThreadRequest) (*RevertThreadResponse, error)
+	// SetGoal sets or changes the goal. An active goal starts turns by itself.
+	SetGoal(context.Context, *SetGoalRequest) (*SetGoalResponse, error)
+	ClearGoal(context.Context, *ClearGoalRequest) (*ClearGoalResponse, error)
+	// InjectItems adds entries to what the model is shown, without a turn.
+	InjectItems(context.Context, *InjectItemsRequest) (*InjectItemsResponse, error)
+	UpdateGit(context.Context, *UpdateGitRequest) (*UpdateGitResponse, error)
+	UpdateReadState(context.Context, *UpdateReadStateRequest) (*UpdateReadStateResponse, error)
+	// ReadItems returns items of one turn by id, in the order of the ids.
+	ReadItems(context.Context, *ReadItemsRequest) (*ReadItemsResponse, error)
+	// SearchThreads finds threads by what was said in them.
+	SearchThreads(context.Context, *SearchThreadsRequest) (*SearchThreadsResponse, error)
+	// SearchOccurrences finds a text in the messages of one thread.
+	SearchOccurrences(context.Context, *SearchOccurrencesRequest) (*SearchOccurrencesResponse, error)
 	mustEmbedUnimplementedThreadServiceServer()
 }
 
@@ -314,6 +445,33 @@ func (UnimplementedThreadServiceServer) ListBackgroundTerminals(context.Context,
 }
 func (UnimplementedThreadServiceServer) TerminateBackgroundTerminal(context.Context, *TerminateBackgroundTerminalRequest) (*TerminateBackgroundTerminalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TerminateBackgroundTerminal not implemented")
+}
+func (UnimplementedThreadServiceServer) RevertThread(context.Context, *RevertThreadRequest) (*RevertThreadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevertThread not implemented")
+}
+func (UnimplementedThreadServiceServer) SetGoal(context.Context, *SetGoalRequest) (*SetGoalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetGoal not implemented")
+}
+func (UnimplementedThreadServiceServer) ClearGoal(context.Context, *ClearGoalRequest) (*ClearGoalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClearGoal not implemented")
+}
+func (UnimplementedThreadServiceServer) InjectItems(context.Context, *InjectItemsRequest) (*InjectItemsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InjectItems not implemented")
+}
+func (UnimplementedThreadServiceServer) UpdateGit(context.Context, *UpdateGitRequest) (*UpdateGitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateGit not implemented")
+}
+func (UnimplementedThreadServiceServer) UpdateReadState(context.Context, *UpdateReadStateRequest) (*UpdateReadStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateReadState not implemented")
+}
+func (UnimplementedThreadServiceServer) ReadItems(context.Context, *ReadItemsRequest) (*ReadItemsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadItems not implemented")
+}
+func (UnimplementedThreadServiceServer) SearchThreads(context.Context, *SearchThreadsRequest) (*SearchThreadsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchThreads not implemented")
+}
+func (UnimplementedThreadServiceServer) SearchOccurrences(context.Context, *SearchOccurrencesRequest) (*SearchOccurrencesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchOccurrences not implemented")
 }
 func (UnimplementedThreadServiceServer) mustEmbedUnimplementedThreadServiceServer() {}
 func (UnimplementedThreadServiceServer) testEmbeddedByValue()                       {}
@@ -606,6 +764,168 @@ func _ThreadService_TerminateBackgroundTerminal_Handler(srv interface{}, ctx con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ThreadService_RevertThread_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevertThreadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).RevertThread(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_RevertThread_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).RevertThread(ctx, req.(*RevertThreadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_SetGoal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetGoalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).SetGoal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_SetGoal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).SetGoal(ctx, req.(*SetGoalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_ClearGoal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearGoalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).ClearGoal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_ClearGoal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).ClearGoal(ctx, req.(*ClearGoalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_InjectItems_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InjectItemsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).InjectItems(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_InjectItems_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).InjectItems(ctx, req.(*InjectItemsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_UpdateGit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateGitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).UpdateGit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_UpdateGit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).UpdateGit(ctx, req.(*UpdateGitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_UpdateReadState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateReadStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).UpdateReadState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_UpdateReadState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).UpdateReadState(ctx, req.(*UpdateReadStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_ReadItems_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadItemsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).ReadItems(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_ReadItems_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).ReadItems(ctx, req.(*ReadItemsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_SearchThreads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchThreadsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).SearchThreads(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_SearchThreads_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).SearchThreads(ctx, req.(*SearchThreadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_SearchOccurrences_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchOccurrencesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).SearchOccurrences(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_SearchOccurrences_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).SearchOccurrences(ctx, req.(*SearchOccurrencesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ThreadService_ServiceDesc is the grpc.ServiceDesc for ThreadService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -673,15 +993,54 @@ var ThreadService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "TerminateBackgroundTerminal",
 			Handler:    _ThreadService_TerminateBackgroundTerminal_Handler,
 		},
+		{
+			MethodName: "RevertThread",
+			Handler:    _ThreadService_RevertThread_Handler,
+		},
+		{
+			MethodName: "SetGoal",
+			Handler:    _ThreadService_SetGoal_Handler,
+		},
+		{
+			MethodName: "ClearGoal",
+			Handler:    _ThreadService_ClearGoal_Handler,
+		},
+		{
+			MethodName: "InjectItems",
+			Handler:    _ThreadService_InjectItems_Handler,
+		},
+		{
+			MethodName: "UpdateGit",
+			Handler:    _ThreadService_UpdateGit_Handler,
+		},
+		{
+			MethodName: "UpdateReadState",
+			Handler:    _ThreadService_UpdateReadState_Handler,
+		},
+		{
+			MethodName: "ReadItems",
+			Handler:    _ThreadService_ReadItems_Handler,
+		},
+		{
+			MethodName: "SearchThreads",
+			Handler:    _ThreadService_SearchThreads_Handler,
+		},
+		{
+			MethodName: "SearchOccurrences",
+			Handler:    _ThreadService_SearchOccurrences_Handler,
+		},
 	},
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "heddle/v1/thread_service.proto",
 }
 
 const (
-	TurnService_StartTurn_FullMethodName     = "/heddle.v1.TurnService/StartTurn"
-	TurnService_SteerTurn_FullMethodName     = "/heddle.v1.TurnService/SteerTurn"
-	TurnService_InterruptTurn_FullMethodName = "/heddle.v1.TurnService/InterruptTurn"
+	TurnService_StartTurn_FullMethodName       = "/heddle.v1.TurnService/StartTurn"
+	TurnService_SteerTurn_FullMethodName       = "/heddle.v1.TurnService/SteerTurn"
+	TurnService_InterruptTurn_FullMethodName   = "/heddle.v1.TurnService/InterruptTurn"
+	TurnService_CompactThread_FullMethodName   = "/heddle.v1.TurnService/CompactThread"
+	TurnService_StartReview_FullMethodName     = "/heddle.v1.TurnService/StartReview"
+	TurnService_RunShellCommand_FullMethodName = "/heddle.v1.TurnService/RunShellCommand"
 )
 
 // TurnServiceClient is the client API for TurnService service.
@@ -697,6 +1056,14 @@ type TurnServiceClient interface {
 	SteerTurn(ctx context.Context, in *SteerTurnRequest, opts ...grpc.CallOption) (*SteerTurnResponse, error)
 	// InterruptTurn asks for the end of the running turn and returns at once.
 	InterruptTurn(ctx context.Context, in *InterruptTurnRequest, opts ...grpc.CallOption) (*InterruptTurnResponse, error)
+	// CompactThread starts a turn that replaces the history by a summary.
+	CompactThread(ctx context.Context, in *CompactThreadRequest, opts ...grpc.CallOption) (*CompactThreadResponse, error)
+	// StartReview starts a turn in which a reviewer looks at changes. It sees
+	// nothing of the conversation, and the conversation gets its findings only.
+	StartReview(ctx context.Context, in *StartReviewRequest, opts ...grpc.CallOption) (*StartReviewResponse, error)
+	// RunShellCommand runs a command of the person without the sandbox, within the
+	// running turn or in one of its own. The model is shown command and output.
+	RunShellCommand(ctx context.Context, in *RunShellCommandRequest, opts ...grpc.CallOption) (*RunShellCommandResponse, error)
 }
 
 type turnServiceClient struct {
@@ -737,6 +1104,36 @@ func (c *turnServiceClient) InterruptTurn(ctx context.Context, in *InterruptTurn
 	return out, nil
 }
 
+func (c *turnServiceClient) CompactThread(ctx context.Context, in *CompactThreadRequest, opts ...grpc.CallOption) (*CompactThreadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CompactThreadResponse)
+	err := c.cc.Invoke(ctx, TurnService_CompactThread_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *turnServiceClient) StartReview(ctx context.Context, in *StartReviewRequest, opts ...grpc.CallOption) (*StartReviewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StartReviewResponse)
+	err := c.cc.Invoke(ctx, TurnService_StartReview_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *turnServiceClient) RunShellCommand(ctx context.Context, in *RunShellCommandRequest, opts ...grpc.CallOption) (*RunShellCommandResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RunShellCommandResponse)
+	err := c.cc.Invoke(ctx, TurnService_RunShellCommand_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TurnServiceServer is the server API for TurnService service.
 // All implementations must embed UnimplementedTurnServiceServer
 // for forward compatibility.
@@ -750,6 +1147,14 @@ type TurnServiceServer interface {
 	SteerTurn(context.Context, *SteerTurnRequest) (*SteerTurnResponse, error)
 	// InterruptTurn asks for the end of the running turn and returns at once.
 	InterruptTurn(context.Context, *InterruptTurnRequest) (*InterruptTurnResponse, error)
+	// CompactThread starts a turn that replaces the history by a summary.
+	CompactThread(context.Context, *CompactThreadRequest) (*CompactThreadResponse, error)
+	// StartReview starts a turn in which a reviewer looks at changes. It sees
+	// nothing of the conversation, and the conversation gets its findings only.
+	StartReview(context.Context, *StartReviewRequest) (*StartReviewResponse, error)
+	// RunShellCommand runs a command of the person without the sandbox, within the
+	// running turn or in one of its own. The model is shown command and output.
+	RunShellCommand(context.Context, *RunShellCommandRequest) (*RunShellCommandResponse, error)
 	mustEmbedUnimplementedTurnServiceServer()
 }
 
@@ -768,6 +1173,15 @@ func (UnimplementedTurnServiceServer) SteerTurn(context.Context, *SteerTurnReque
 }
 func (UnimplementedTurnServiceServer) InterruptTurn(context.Context, *InterruptTurnRequest) (*InterruptTurnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method InterruptTurn not implemented")
+}
+func (UnimplementedTurnServiceServer) CompactThread(context.Context, *CompactThreadRequest) (*CompactThreadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CompactThread not implemented")
+}
+func (UnimplementedTurnServiceServer) StartReview(context.Context, *StartReviewRequest) (*StartReviewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StartReview not implemented")
+}
+func (UnimplementedTurnServiceServer) RunShellCommand(context.Context, *RunShellCommandRequest) (*RunShellCommandResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RunShellCommand not implemented")
 }
 func (UnimplementedTurnServiceServer) mustEmbedUnimplementedTurnServiceServer() {}
 func (UnimplementedTurnServiceServer) testEmbeddedByValue()                     {}
@@ -844,6 +1258,60 @@ func _TurnService_InterruptTurn_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TurnService_CompactThread_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CompactThreadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TurnServiceServer).CompactThread(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TurnService_CompactThread_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TurnServiceServer).CompactThread(ctx, req.(*CompactThreadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TurnService_StartReview_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartReviewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TurnServiceServer).StartReview(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TurnService_StartReview_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TurnServiceServer).StartReview(ctx, req.(*StartReviewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TurnService_RunShellCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RunShellCommandRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TurnServiceServer).RunShellCommand(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TurnService_RunShellCommand_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TurnServiceServer).RunShellCommand(ctx, req.(*RunShellCommandRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // TurnService_ServiceDesc is the grpc.ServiceDesc for TurnService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -862,6 +1330,18 @@ var TurnService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "InterruptTurn",
 			Handler:    _TurnService_InterruptTurn_Handler,
+		},
+		{
+			MethodName: "CompactThread",
+			Handler:    _TurnService_CompactThread_Handler,
+		},
+		{
+			MethodName: "StartReview",
+			Handler:    _TurnService_StartReview_Handler,
+		},
+		{
+			MethodName: "RunShellCommand",
+			Handler:    _TurnService_RunShellCommand_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
