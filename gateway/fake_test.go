@@ -32,6 +32,8 @@ type fake struct {
 	heddlev1.UnimplementedCatalogServiceServer
 	heddlev1.UnimplementedWorkspaceServiceServer
 
+	// files answers file work and config writes.
+	files fileWork
 	// onTurn plays a turn once it was accepted.
 	onTurn func(f *fake, thread, turn string)
 	// dropAnswer loses the connection after the next StartTurn was accepted.

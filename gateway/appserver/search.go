@@ -117,7 +117,7 @@ func (s *Server) searchOnce(ctx context.Context, c *client, p *protocol.FuzzySea
 		if err != nil {
 			return nil, err
 		}
-		if m.GetResults().GetComplete() {
+		if m.GetResults().GetComplete() && m.GetResults().GetNumber() == 1 {
 			return m.GetResults().GetMatches(), nil
 		}
 	}
