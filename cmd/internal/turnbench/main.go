@@ -24,6 +24,9 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
+// settle is the time between the start of a thread and its turn.
+const settle = 300 * time.Millisecond
+
 func main() {
 	heddle := flag.String("heddle", "bin/heddle", "the binary to measure")
 	commands := flag.Int("commands", 20, "commands of the turn")
@@ -66,8 +69,8 @@ func run(heddle, level string, commands, rounds int, out io.Writer) error {
 		return err
 	}
 	defer client.close()
-	thread, err := client.startThread(work, level)
-	if err != nil {
+	// The first thread starts everything.
+	if _, err := client.startThread(work, level); err != nil {
 		return err
 	}
 	status, closeStatus, err := dialStatus(home)
@@ -79,6 +82,13 @@ func run(heddle, level string, commands, rounds int, out io.Writer) error {
 	var turns, bareCommands, bareModel []time.Duration
 	var counters map[string]int64
 	for round := range rounds + 1 {
+		// A thread of its own, so that no turn carries the history of another;
+		// a person takes longer than this to type.
+		thread, err := client.startThread(work, level)
+		if err != nil {
+			return err
+		}
+		time.Sleep(settle)
 		before, err := status()
 		if err != nil {
 			return err
