@@ -48,7 +48,19 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 		s.row(ch).SandboxReport = p.SandboxReported.GetReport()
 	case *heddlev1.Event_WorkspaceSeen:
 		row := s.row(ch)
-		row.Git, row.InstructionSources = p.WorkspaceSeen.GetGit(), p.WorkspaceSeen.GetInstructionSources()
+		row.InstructionSources = p.WorkspaceSeen.GetInstructionSources()
+		if !row.GetGitPinned() {
+			row.Git = p.WorkspaceSeen.GetGit()
+		}
+	case *heddlev1.Event_GitChanged:
+		row := s.row(ch)
+		row.Git, row.GitPinned = p.GitChanged.GetGit(), true
+	case *heddlev1.Event_GoalChanged:
+		s.row(ch).Goal = p.GoalChanged.GetGoal()
+	case *heddlev1.Event_ReadStateChanged:
+		s.readState(ev, p.ReadStateChanged, ch)
+	case *heddlev1.Event_ThreadReverted:
+		return s.reverted(ev, p.ThreadReverted, ch)
 	case *heddlev1.Event_TokenUsageUpdated:
 		return s.tokenUsage(ev, p.TokenUsageUpdated, ch)
 	case *heddlev1.Event_TurnAccepted:
@@ -145,7 +157,10 @@ func (s *State) tokenUsage(ev *heddlev1.Event, p *heddlev1.TokenUsageUpdated, ch
 }
 
 func (s *State) history(ev *heddlev1.Event, p *heddlev1.HistoryAppended, ch *Changes) {
-	ordinal := s.Row.GetTurnCount()
+	if p.GetPrivate() {
+		return
+	}
+	ordinal := s.lastOrdinal()
 	if t := s.Turns[ev.GetTurnId()]; t != nil {
 		ordinal = t.GetOrdinal()
 	}
@@ -174,9 +189,7 @@ func (s *State) approvalRequested(a *heddlev1.Approval, ch *Changes) error {
 	s.Approvals[a.GetId()] = a
 	put(&ch.Approvals, a.GetId(), a)
 	ch.NextRequestID = max(ch.NextRequestID, a.GetRequestId()+1)
-	if !s.Row.GetWaitingOnApproval() {
-		s.row(ch).WaitingOnApproval = true
-	}
+	s.waiting(ch)
 	return nil
 }
 
@@ -189,9 +202,7 @@ func (s *State) approvalResolved(a *heddlev1.Approval, ch *Changes) error {
 	}
 	delete(s.Approvals, a.GetId())
 	put(&ch.Approvals, a.GetId(), a)
-	if len(s.Approvals) == 0 {
-		s.row(ch).WaitingOnApproval = false
-	}
+	s.waiting(ch)
 	return nil
 }
 

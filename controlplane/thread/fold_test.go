@@ -192,6 +192,7 @@ func TestRowOfAWholeTurn(t *testing.T) {
 	want := &heddlev1.Thread{
 		Id: "th", Principal: "local", Preview: "fix the\ttest", CreatedAtMs: 1000, UpdatedAtMs: 7000, TurnCount: 1,
 		State: heddlev1.ThreadState_THREAD_STATE_IDLE, TokenUsage: &heddlev1.ThreadTokenUsage{ModelContextWindow: 7},
+		ReadState: &heddlev1.ReadState{Revision: 7, FirstUnreadTurnId: "t"},
 	}
 	if !proto.Equal(st.Row, want) || ch.Row != st.Row {
 		t.Errorf("row %v, want %v", st.Row, want)

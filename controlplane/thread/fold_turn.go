@@ -111,6 +111,7 @@ func (s *State) turnCompleted(ev *heddlev1.Event, p *heddlev1.TurnCompleted, ch 
 	if next.Status == heddlev1.TurnStatus_TURN_STATUS_FAILED {
 		row.State = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
 	}
+	s.unread(ev, next.GetId(), ch)
 	return nil
 }
 

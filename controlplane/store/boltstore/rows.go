@@ -35,12 +35,12 @@ func (r rows) Head(threadID string) (*heddlev1.Thread, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if h.base == 0 {
-		// Without a source nobody asks for the row, so a damaged one does not
-		// hide the turns.
+	row, err := r.store.rowOf(r.tx, threadID)
+	if err != nil && h.base == 0 {
+		// Without a source only what was taken back depends on the row, so a
+		// damaged one does not hide the turns.
 		return &heddlev1.Thread{Id: threadID}, 0, nil
 	}
-	row, err := r.store.rowOf(r.tx, threadID)
 	return row, h.base, err
 }
 

@@ -53,6 +53,19 @@ type segment struct {
 	// thread itself.
 	maxSeq uint64
 	cutAt  int64
+	// reverted are the turns that the reading thread does not see any more.
+	reverted []*heddlev1.RevertedTurns
+}
+
+// hidden reports whether something of a turn, recorded at seq, was taken back.
+// Sources and forks count turns alike, so a fork's range holds for its source.
+func (s segment) hidden(ordinal int64, seq uint64) bool {
+	for _, r := range s.reverted {
+		if ordinal >= r.GetFirstOrdinal() && ordinal <= r.GetLastOrdinal() && (s.shared() && r.GetSeq() == 0 || seq < r.GetSeq()) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s segment) shared() bool { return s.maxSeq != math.MaxUint64 }
@@ -63,7 +76,8 @@ func segments(r Rows, threadID string) ([]segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	segs := []segment{{threadID: threadID, lo: base + 1, hi: math.MaxInt64, maxSeq: math.MaxUint64}}
+	reverted := row.GetReverted()
+	segs := []segment{{threadID: threadID, lo: base + 1, hi: math.MaxInt64, maxSeq: math.MaxUint64, reverted: reverted}}
 	hi := int64(math.MaxInt64)
 	for base > 0 && len(segs) < maxDepth {
 		hi = min(hi, base)
@@ -75,11 +89,33 @@ func segments(r Rows, threadID string) ([]segment, error) {
 		if err != nil {
 			return nil, err
 		}
+		reverted = append(inherited(reverted), before(row.GetReverted(), maxSeq)...)
 		if hi > base {
-			segs = append(segs, segment{threadID: source, lo: base + 1, hi: hi, maxSeq: maxSeq, cutAt: cutAt})
+			segs = append(segs, segment{threadID: source, lo: base + 1, hi: hi, maxSeq: maxSeq, cutAt: cutAt, reverted: reverted})
 		}
 	}
 	return segs, nil
+}
+
+// inherited makes a fork's ranges hold for what it shares with its source, all
+// of which is older than the fork: seqs of two logs do not compare.
+func inherited(ranges []*heddlev1.RevertedTurns) []*heddlev1.RevertedTurns {
+	out := make([]*heddlev1.RevertedTurns, 0, len(ranges))
+	for _, r := range ranges {
+		out = append(out, &heddlev1.RevertedTurns{FirstOrdinal: r.GetFirstOrdinal(), LastOrdinal: r.GetLastOrdinal()})
+	}
+	return out
+}
+
+// before are the ranges that a source had at a fork's cut.
+func before(ranges []*heddlev1.RevertedTurns, maxSeq uint64) []*heddlev1.RevertedTurns {
+	var out []*heddlev1.RevertedTurns
+	for _, r := range ranges {
+		if r.GetSeq() <= maxSeq {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // turn shows a turn as the reading thread sees it.
@@ -112,6 +148,9 @@ func (s segment) turn(r Rows, threadID string, t *heddlev1.Turn) (*heddlev1.Turn
 
 // item shows an item as the reading thread sees it; false hides it.
 func (s segment) item(r Rows, it thread.ItemRow) (thread.ItemRow, bool, error) {
+	if s.hidden(it.Ordinal, it.StartSeq) {
+		return it, false, nil
+	}
 	if !s.shared() {
 		return it, true, nil
 	}
@@ -147,7 +186,7 @@ func Turn(r Rows, threadID, turnID string) (*heddlev1.Turn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t != nil && t.GetOrdinal() <= s.hi {
+		if t != nil && t.GetOrdinal() <= s.hi && !s.hidden(t.GetOrdinal(), t.GetFirstSeq()) {
 			return s.turn(r, threadID, t)
 		}
 	}
@@ -211,7 +250,7 @@ func historyRows(r Rows, segs []segment) ([]thread.HistoryRow, error) {
 // history reads a segment from its last floor within the cut.
 func (s segment) history(r Rows) (rows []thread.HistoryRow, floor uint64, err error) {
 	err = r.Floors(s.threadID, func(f thread.Floor) bool {
-		if f.Seq <= s.maxSeq && f.Ordinal <= s.hi {
+		if f.Seq <= s.maxSeq && f.Ordinal <= s.hi && !s.hidden(f.Ordinal, f.Seq) {
 			floor = f.Seq
 		}
 		return floor == 0
@@ -220,6 +259,9 @@ func (s segment) history(r Rows) (rows []thread.HistoryRow, floor uint64, err er
 		return nil, 0, err
 	}
 	err = r.History(s.threadID, floor, func(h thread.HistoryRow) bool {
+		if s.hidden(h.Ordinal, h.Seq) {
+			return true
+		}
 		if h.Seq > s.maxSeq || h.Ordinal > s.hi {
 			return false
 		}

@@ -98,6 +98,9 @@ func turnRange(r Rows, segs []segment, threadID string, lo, hi int64, desc bool,
 		}
 		var inner error
 		err := r.Turns(s.threadID, l, h, desc, func(t *heddlev1.Turn) bool {
+			if s.hidden(t.GetOrdinal(), t.GetFirstSeq()) {
+				return true
+			}
 			t, inner = s.turn(r, threadID, t)
 			if inner == nil {
 				found = append(found, seenTurn{segment: s, turn: t})

@@ -39,6 +39,8 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"ForkOfFork":        testForkOfFork,
 		"ForkBeforeFloor":   testForkBeforeFloor,
 		"ForkBackground":    testForkBackground,
+		"Revert":            testRevert,
+		"RevertSummary":     testRevertSummary,
 		"Shared":            testShared,
 		"ListOrder":         testListOrder,
 		"ListPages":         testListPages,
