@@ -55,7 +55,7 @@ func (m *Manager) newBox(p Policy) (*box, error) {
 	const tries = 4
 	var last error
 	for i := range tries {
-		pl, err := makePlan(p, m.owner, m.cfg.StateDir, i < tries-1)
+		pl, err := makePlan(p, m.owner, m.cfg.StateDir, m.connectErr != nil && i < tries-1)
 		if err != nil {
 			return nil, err
 		}
@@ -202,6 +202,7 @@ func (b *box) configure() error {
 	s := guestproto.Setup{Version: guestproto.Version, Contained: b.policy.Level.Contained(), Shim: b.cgroup == "",
 		GraceMS: int(b.m.cfg.DrainGrace.Milliseconds()), FileBytes: b.policy.Limits.FileBytes}
 	s.Scope = s.Contained && b.m.landlock >= 6
+	s.Connect, s.HostTmp = b.supervised(), b.policy.Tmp == TmpHost
 	var fds []int
 	if b.cgroup != "" && !s.Contained {
 		dir, err := os.Open(b.cgroup)
@@ -350,6 +351,10 @@ func (b *box) read() {
 				delete(b.wait, m.ID)
 				c <- answer{Reply: r, files: m.Files, err: err}
 				m.Files = nil
+			}
+		case guestproto.KDenied:
+			if p := b.procs[m.ID]; p != nil && len(p.denied) < maxDenied {
+				p.denied = append(p.denied, string(m.Body))
 			}
 		case guestproto.KExit:
 			x, err := guestproto.DecodeExit(m.Body)

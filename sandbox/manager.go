@@ -24,6 +24,8 @@ type Manager struct {
 	rootfs    string
 	landlock  int
 	cgroupErr error // why commands have no cgroup of their own
+	// connectErr is why connecting to sockets of the host cannot be supervised.
+	connectErr error
 
 	mu     sync.Mutex
 	keep   *keeper
@@ -52,7 +54,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	cfg.StateDir = real
 	sweep(real, cfg.Logger)
-	m := &Manager{cfg: cfg, log: cfg.Logger, landlock: landlockABI(), scopes: map[string]map[string]*Sandbox{}, boxes: map[*box]struct{}{}}
+	m := &Manager{cfg: cfg, log: cfg.Logger, landlock: landlockABI(), connectErr: canSupervise(), scopes: map[string]map[string]*Sandbox{}, boxes: map[*box]struct{}{}}
 	if m.helper, err = loadHelper(cfg); err != nil {
 		return nil, err
 	}

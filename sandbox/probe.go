@@ -20,10 +20,7 @@ const (
 	GapSignals     = "commands of one sandbox cannot signal each other"
 )
 
-const (
-	landlockSignals = 6 // ABI with signal scopes
-	landlockUnix    = 9 // ABI with control over connecting to sockets by path
-)
+const landlockSignals = 6 // ABI with signal scopes
 
 // Probe does the real thing once and reports what holds on this host. cfg.StateDir is used; a manager may be
 // using it at the same time.
@@ -106,9 +103,9 @@ func (m *Manager) gaps(r Report) []Gap {
 	if r.Landlock < landlockSignals {
 		g = append(g, Gap{GapSignals, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d)", landlockSignals, r.Landlock), "use kernel 6.12 or newer"})
 	}
-	if r.Landlock < landlockUnix {
-		g = append(g, Gap{GapUnixSockets, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d), so sockets on disk are hidden one by one when a sandbox is made: one that the host binds later outside of /run, /tmp and /dev/shm can be connected to",
-			landlockUnix, r.Landlock), "keep service sockets in /run, or deny reading their directories"})
+	if m.connectErr != nil {
+		g = append(g, Gap{GapUnixSockets, fmt.Sprintf("%v, so sockets on disk are hidden one by one when a sandbox is made: one that the host binds later outside of /run, /tmp and /dev/shm can be connected to",
+			m.connectErr), "use kernel 5.19 or newer with kernel.yama.ptrace_scope at most 1, or keep service sockets in /run"})
 	}
 	return g
 }

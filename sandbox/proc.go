@@ -29,6 +29,7 @@ type Proc struct {
 	master *os.File
 
 	before   limitCounts
+	denied   []string // sockets of the host; guarded by box.mu
 	started  time.Time
 	killed   atomic.Bool
 	timedOut atomic.Bool
@@ -199,13 +200,18 @@ func (p *Proc) follow(timeout time.Duration) {
 	}
 	p.result.TimedOut, p.result.Killed = p.timedOut.Load(), p.killed.Load()
 	p.s.mu.Lock()
-	p.result.Violations = append(p.s.pending, p.s.audit(p.b)...)
+	p.result.Violations = append(append(p.result.Violations, p.s.pending...), p.s.audit(p.b)...)
 	p.s.pending = nil
 	p.s.mu.Unlock()
 }
 
 func (p *Proc) grace() time.Duration {
 	if p.timedOut.Load() || p.killed.Load() {
+	p.b.mu.Lock()
+	for _, path := range p.denied {
+		p.result.Violations = append(p.result.Violations, Violation{Path: path, What: "connecting to this socket of the host was refused"})
+	}
+	p.b.mu.Unlock()
 		return 0
 	}
 	return p.s.m.cfg.DrainGrace

@@ -36,6 +36,7 @@ type server struct {
 	boxFD int // owner's cgroup directory of this sandbox, or -1
 	null  *os.File
 	fence *fence
+	calls *connector  // nil when connect is not supervised
 	over  atomic.Bool // everything is being ended: single ends are no longer told
 
 	mu    sync.Mutex // held while a process is made, so that its end is not seen before its record
@@ -145,7 +146,10 @@ func (s *server) apply(m guestproto.Msg) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return seccomp.Install()
+	if s.setup.Connect {
+		s.calls = newConnector(s.setup.HostTmp, s.denied)
+	}
+	return seccomp.Install(s.setup.Connect)
 }
 
 func (s *server) dispatch(m guestproto.Msg, busy chan struct{}) {
@@ -163,7 +167,8 @@ func (s *server) dispatch(m guestproto.Msg, busy chan struct{}) {
 		go func() {
 			defer func() { <-busy }()
 			defer m.CloseFiles()
-			if m.Kind == guestproto.KStart {
+			switch m.Kind {
+			case guestproto.KStart:
 				s.start(&m)
 			} else {
 				s.file(&m)

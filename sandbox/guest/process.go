@@ -15,6 +15,7 @@ import (
 
 	"github.com/heddle-dev/heddle/sandbox/guest/early"
 	"github.com/heddle-dev/heddle/sandbox/guestproto"
+	"github.com/heddle-dev/heddle/sandbox/seccomp"
 )
 
 // process is one running command. Its fields are guarded by server.mu.
@@ -115,7 +116,9 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 		attr.Files = append(attr.Files, w.Fd())
 		argv = append([]string{early.ShimArg0, s.shimFlags(req.TTY), strconv.Itoa(s.setup.GraceMS), path}, req.Argv...)
 		exe = "/proc/self/fd/" + strconv.Itoa(binaryFD)
-		attr.Sys.Pdeathsig = unix.SIGUSR1 // a killed guest ends its commands; our threads never end before it
+		if !s.setup.Contained {
+			attr.Sys.Pdeathsig = unix.SIGUSR1 // a killed guest ends its commands; our threads never end before it
+		}
 	} else {
 		attr.Sys.Setctty = req.TTY
 		if st.cgroup >= 0 {
@@ -123,7 +126,7 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 		}
 	}
 	s.mu.Lock()
-	pid, err := s.forkExec(exe, argv, attr, report != nil)
+	pid, err := s.forkExec(id, exe, argv, attr, report != nil)
 	if err != nil {
 		if p.direct {
 			s.direct = false
@@ -177,18 +180,32 @@ func (s *server) shimFlags(tty bool) string {
 	return f
 }
 
-// forkExec starts a process, in a signal domain of its own when asked for. The domain is put on a thread that
-// is thrown away afterwards, because it cannot be taken off again. A shim puts it on the command itself.
-func (s *server) forkExec(exe string, argv []string, attr *syscall.ProcAttr, shim bool) (pid int, err error) {
-	if !s.setup.Scope || shim {
+// forkExec starts a process, in a signal domain of its own and with its connect calls supervised when asked for.
+// Both are put on a thread that is thrown away afterwards, because they cannot be taken off again. A shim puts
+// the domain on the command itself.
+func (s *server) forkExec(id uint64, exe string, argv []string, attr *syscall.ProcAttr, shim bool) (pid int, err error) {
+	scope := s.setup.Scope && !shim
+	if !scope && s.calls == nil {
 		return syscall.ForkExec(exe, argv, attr)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		if err = confineSignals(); err == nil {
-			pid, err = syscall.ForkExec(exe, argv, attr)
+		if scope {
+			if err = confineSignals(); err != nil {
+				return
+			}
+		}
+		listener := -1
+		if s.calls != nil {
+			if listener, err = seccomp.Supervise(); err != nil {
+				return
+			}
+		}
+		pid, err = syscall.ForkExec(exe, argv, attr)
+		if listener >= 0 {
+			go s.calls.follow(id, listener)
 		}
 	}()
 	<-done

@@ -15,6 +15,7 @@ const (
 	KDeadline                 // no answer: move the fence
 	KFile                     // a file action; answered by KReply
 	KReply                    // answer to the request of the same id
+	KDenied                   // guest to owner, unasked: the command of this id was refused a path (text)
 	// Owner to keeper.
 	KCreate // make a sandbox; answered by KReply
 	KEnd    // no answer: kill and remove a sandbox
@@ -33,6 +34,8 @@ type Setup struct {
 	Scope     bool // confine signals of each command to itself (Landlock)
 }
 
+	Connect   bool // perform connect for the commands, and refuse sockets that were not bound inside
+	HostTmp   bool // /tmp is the host's
 func (s Setup) Encode() []byte {
 	var e Enc
 	e.Uint(uint64(s.Version))
@@ -40,13 +43,16 @@ func (s Setup) Encode() []byte {
 	e.Bool(s.Shim)
 	e.Uint(uint64(s.GraceMS))
 	e.Int(s.FileBytes)
-	e.Bool(s.Scope)
+	for _, v := range []bool{s.Scope, s.Connect, s.HostTmp} {
+		e.Bool(v)
+	}
 	return e.B
 }
 
 func DecodeSetup(b []byte) (Setup, error) {
 	d := Dec{B: b}
-	s := Setup{Version: int(d.Uint()), Contained: d.Bool(), Shim: d.Bool(), GraceMS: int(d.Uint()), FileBytes: d.Int(), Scope: d.Bool()}
+	s := Setup{Version: int(d.Uint()), Contained: d.Bool(), Shim: d.Bool(), GraceMS: int(d.Uint()), FileBytes: d.Int(),
+		Scope: d.Bool(), Connect: d.Bool(), HostTmp: d.Bool()}
 	return s, d.Err
 }
 

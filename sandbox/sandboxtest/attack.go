@@ -154,13 +154,30 @@ var attacks = map[string]func(args []string) error{
 		c := byte('x')
 		return call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<32, uintptr(unsafe.Pointer(&c)))
 	},
-	"x32":      func([]string) error { return call(0x40000000 + unix.SYS_GETPID) },
-	"raw":      func([]string) error { return socket(unix.AF_INET, unix.SOCK_RAW) },
-	"packet":   func([]string) error { return socket(unix.AF_PACKET, unix.SOCK_RAW) },
-	"vsock":    func([]string) error { return socket(unix.AF_VSOCK, unix.SOCK_STREAM) },
-	"alg":      func([]string) error { return socket(unix.AF_ALG, unix.SOCK_SEQPACKET) },
-	"netlink":  func([]string) error { return socket(unix.AF_NETLINK, unix.SOCK_RAW) },
-	"dial":     func(a []string) error { return dial(a[0], a[1]) },
+	"x32":       func([]string) error { return call(0x40000000 + unix.SYS_GETPID) },
+	"raw":       func([]string) error { return socket(unix.AF_INET, unix.SOCK_RAW) },
+	"packet":    func([]string) error { return socket(unix.AF_PACKET, unix.SOCK_RAW) },
+	"vsock":     func([]string) error { return socket(unix.AF_VSOCK, unix.SOCK_STREAM) },
+	"alg":       func([]string) error { return socket(unix.AF_ALG, unix.SOCK_SEQPACKET) },
+	"netlink":   func([]string) error { return socket(unix.AF_NETLINK, unix.SOCK_RAW) },
+	"dial":      func(a []string) error { return dial(a[0], a[1]) },
+	"dial-race": func(a []string) error { return dialRace(a[0]) },
+	"send-unixgram": func(a []string) error {
+		c, err := net.Dial("unixgram", a[0])
+		if err == nil {
+			_, err = c.Write([]byte("x"))
+			c.Close()
+		}
+		if err == nil {
+			return nil
+		}
+		// Another way to the same kind of socket.
+		p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Sendto(p[0], []byte("x"), 0, &unix.SockaddrUnix{Name: a[0]})
+	},
 	"loopback": loopback,
 	"own-unix": func(a []string) error {
 		l, err := net.Listen("unix", a[0])
@@ -213,6 +230,54 @@ func ptraceChild([]string) error {
 func loopback([]string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
+// dialRace connects to a socket of its own while another thread changes the address to target and back, and the
+// descriptor between two sockets.
+func dialRace(target string) error {
+	own := fmt.Sprintf("/tmp/race-%d", os.Getpid())
+	l, err := net.Listen("unix", own)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	var addr [128]byte
+	set := func(path string) {
+		copy(addr[2:], path)
+		addr[2+len(path)] = 0
+	}
+	*(*uint16)(unsafe.Pointer(&addr[0])) = unix.AF_UNIX
+	set(own)
+	go func() {
+		runtime.LockOSThread()
+		for {
+			set(target)
+			set(own)
+		}
+	}()
+	for range 3000 {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr[0])), 110)
+		if errno == 0 {
+			if peer, err := unix.Getpeername(fd); err == nil && peer.(*unix.SockaddrUnix).Name == target {
+				return nil
+			}
+		}
+		unix.Close(fd)
+	}
+	return fmt.Errorf("not reached")
+}
+
 		return err
 	}
 	defer l.Close()

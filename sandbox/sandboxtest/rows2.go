@@ -347,6 +347,56 @@ func noLimits(e *Env) string {
 	return ""
 }
 
+// unsupervised says why sockets of the host cannot be refused when they are connected to.
+func unsupervised(e *Env) string {
+	for _, g := range e.Report.Gaps {
+		if g.Guarantee == sandbox.GapUnixSockets && e.Level != sandbox.FullAccess {
+			return g.Why
+		}
+	}
+	return ""
+}
+
+// ownSockets are small programs in Python.
+var ownSockets = map[string]string{
+	"a loop that another thread wakes": `
+import asyncio, threading
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+async def f(): return 7
+assert asyncio.run_coroutine_threadsafe(f(), loop).result(5) == 7
+`,
+	"a server on a unix socket and one on loopback": `
+import asyncio, os, tempfile
+async def serve(r, w):
+    w.write(await r.readline()); await w.drain(); w.close()
+async def main():
+    p = os.path.join(tempfile.mkdtemp(), 's')
+    a = await asyncio.start_unix_server(serve, p)
+    b = await asyncio.start_server(serve, '127.0.0.1', 0)
+    for c in (asyncio.open_unix_connection(p), asyncio.open_connection(*b.sockets[0].getsockname())):
+        r, w = await c
+        w.write(b'x\\n'); assert await r.readline() == b'x\\n'
+asyncio.run(main())
+`,
+	"a manager process": `
+import multiprocessing as m
+d = m.get_context('fork').Manager().dict()
+d['a'] = 1
+assert d['a'] == 1
+`,
+	"an abstract name and a stale file": `
+import socket, os, tempfile
+l = socket.socket(socket.AF_UNIX); l.bind('\\0heddle-own'); l.listen()
+socket.socket(socket.AF_UNIX).connect('\\0heddle-own')
+p = os.path.join(tempfile.mkdtemp(), 's')
+l = socket.socket(socket.AF_UNIX); l.bind(p); l.close()
+try: socket.socket(socket.AF_UNIX).connect(p)
+except ConnectionRefusedError: pass
+else: raise SystemExit(1)
+`,
+}
+
 func freshSocket(e *Env) string {
 	path := filepath.Join(e.Outside, "s.sock")
 	_ = os.Remove(path)
@@ -378,14 +428,60 @@ var networkRows = []Row{
 		return succeeded(e, e.RunIn(s, sandbox.Cmd{Argv: []string{e.Tool, "dial", "unix", addr}}))
 	}, nil},
 	{"N05c", "the same, bound after the sandbox was made", "DDA", func(e *Env) Verdict {
-		return succeeded(e, e.Attack("dial", "unix", listen(e, "unix", freshSocket(e))))
-	}, func(e *Env) string {
-		if e.Level != sandbox.FullAccess {
-			for _, g := range e.Report.Gaps {
-				if g.Guarantee == sandbox.GapUnixSockets {
-					return g.Why
-				}
+		path := listen(e, "unix", freshSocket(e))
+		o := e.Attack("dial", "unix", path)
+		if e.Level != sandbox.FullAccess && (len(o.Violations) != 1 || o.Violations[0].Path != path) {
+			e.T.Errorf("refusal was not reported: %+v", o.Violations)
+		}
+		return succeeded(e, o)
+	}, unsupervised},
+	{"N05d", "the same by a relative name, a link and a name in /proc", "DDA", func(e *Env) Verdict {
+		dir := filepath.Dir(listen(e, "unix", freshSocket(e)))
+		v := Denied
+		for _, script := range []string{"cd $OUTSIDE && $TOOL dial unix s.sock", "ln -s $OUTSIDE/s.sock $T/s && $TOOL dial unix $T/s",
+			"cd $OUTSIDE && $TOOL dial unix /proc/self/cwd/s.sock", "exec 7<$OUTSIDE && $TOOL dial unix /proc/self/fd/7/s.sock"} {
+			o := e.Sh("TOOL=" + e.Tool + "; T=$(mktemp -d); " + strings.ReplaceAll(script, "$OUTSIDE", dir))
+			if o.ExitCode == 0 {
+				v = Allowed
+			} else if v == Allowed {
+				e.T.Errorf("%s: %s%s", script, o.Stdout, o.Stderr)
 			}
+		}
+		return v
+	}, unsupervised},
+	{"N05e", "change the address while the call is judged", "DD-", func(e *Env) Verdict {
+		path := listen(e, "unix", freshSocket(e))
+		s := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{FileBytes: 1 << 43}})
+		return succeeded(e, e.RunIn(s, sandbox.Cmd{Argv: []string{e.Tool, "dial-race", path}}))
+	}, unsupervised},
+	{"N05f", "send a datagram to a socket of the host", "DDA", func(e *Env) Verdict {
+		path := freshSocket(e)
+		c, err := net.ListenPacket("unixgram", path)
+		e.must(err)
+		defer c.Close()
+		e.must(os.Chmod(path, 0o777))
+		o := e.Attack("send-unixgram", path)
+		_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, _, err := c.ReadFrom(make([]byte, 8)); err == nil {
+			return Allowed
+		}
+		if o.ExitCode == 0 {
+			e.T.Error("sent, but nothing came")
+		}
+		return Denied
+	}, unsupervised},
+	{"N05g", "programs that talk through sockets of their own", "AAA", func(e *Env) Verdict {
+		for what, script := range ownSockets {
+			o := e.RunIn(e.S, shell("cd ${TMPDIR:-/tmp} && exec python3 -c \""+script+"\""))
+			if o.ExitCode != 0 {
+				e.T.Logf("%s: %+v", what, o)
+				return Denied
+			}
+		}
+		return Allowed
+	}, func(*Env) string {
+		if _, err := exec.LookPath("python3"); err != nil {
+			return "there is no python3"
 		}
 		return ""
 	}},

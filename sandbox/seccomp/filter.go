@@ -32,9 +32,10 @@ const (
 		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 )
 
-// Install puts the filter on every thread of the calling process. no_new_privs must be set.
-func Install() error {
-	prog := program()
+// Install puts the filter on every thread of the calling process. no_new_privs must be set. With supervised, the
+// process may take descriptors of others; its children get Supervise, which refuses that to them.
+func Install(supervised bool) error {
+	prog := program(supervised)
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, setModeFilter, flagTsync, uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(prog)
@@ -63,7 +64,7 @@ const (
 
 // program builds the filter. Blocks for calls whose arguments matter come first, each ending in a return, then
 // the list of refused calls.
-func program() []unix.SockFilter {
+func program(supervised bool) []unix.SockFilter {
 	errno := func(e unix.Errno) unix.SockFilter { return stmt(ret, retErrno|uint32(e)) }
 	p := []unix.SockFilter{
 		stmt(ldAbs, offArch),
@@ -89,6 +90,9 @@ func program() []unix.SockFilter {
 	block(unix.SYS_SOCKET, stmt(ldAbs, offArg0), jump(jeq, unix.AF_UNIX, 3, 0), jump(jeq, unix.AF_INET, 2, 0),
 		jump(jeq, unix.AF_INET6, 1, 0), jump(jeq, unix.AF_NETLINK, 0, 1), stmt(ret, retAllow), errno(unix.EAFNOSUPPORT))
 	calls := append(append([]uint32{}, refused...), refusedArch...)
+	if !supervised {
+		calls = append(calls, unix.SYS_PIDFD_GETFD)
+	}
 	for i, nr := range calls {
 		p = append(p, jump(jeq, nr, len(calls)-i, 0))
 	}
@@ -107,7 +111,7 @@ var refused = []uint32{
 	// kernel surface
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
 	unix.SYS_IO_URING_REGISTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_FANOTIFY_INIT,
-	unix.SYS_KCMP, unix.SYS_PIDFD_GETFD, unix.SYS_LOOKUP_DCOOKIE,
+	unix.SYS_KCMP, unix.SYS_LOOKUP_DCOOKIE,
 	// machine
 	unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_REBOOT,
 	unix.SYS_ACCT, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
