@@ -157,20 +157,12 @@ func (r rows) UserItems(threadID string, ordinal int64, yield func(thread.ItemRo
 func (r rows) History(threadID string, from uint64, yield func(thread.HistoryRow) bool) error {
 	hi := bytes.Repeat([]byte{0xff}, 12)
 	span(r.sub(threadID, subHistory), u64(from), hi, false, func(k, v []byte) bool {
-		body, err := unframe(v)
-		if err != nil || len(body) < 8 || len(k) != 12 {
-			r.store.skip("history", threadID, k)
-			return true
-		}
-		e, err := unmarshal[heddlev1.HistoryEntry](body[8:])
+		h, err := decodeHistory(k, v)
 		if err != nil {
 			r.store.skip("history", threadID, k)
 			return true
 		}
-		return yield(thread.HistoryRow{
-			Seq: binary.BigEndian.Uint64(k), Index: int(binary.BigEndian.Uint32(k[8:])),
-			Ordinal: int64(binary.BigEndian.Uint64(body)), Entry: e,
-		})
+		return yield(h)
 	})
 	return nil
 }
