@@ -28,8 +28,8 @@ type Proc struct {
 	stdin  io.WriteCloser
 	master *os.File
 
-	before   limitCounts
 	denied   []string // sockets of the host; guarded by box.mu
+	before   limitCounts
 	started  time.Time
 	killed   atomic.Bool
 	timedOut atomic.Bool
@@ -198,6 +198,11 @@ func (p *Proc) follow(timeout time.Duration) {
 	if p.b.policy.Level.Contained() {
 		p.result.OOMKilled, p.result.PidsHit = p.b.limits.hits(p.before)
 	}
+	p.b.mu.Lock()
+	for _, path := range p.denied {
+		p.result.Violations = append(p.result.Violations, Violation{Path: path, What: "connecting to this socket of the host was refused"})
+	}
+	p.b.mu.Unlock()
 	p.result.TimedOut, p.result.Killed = p.timedOut.Load(), p.killed.Load()
 	p.s.mu.Lock()
 	p.result.Violations = append(append(p.result.Violations, p.s.pending...), p.s.audit(p.b)...)
@@ -207,11 +212,6 @@ func (p *Proc) follow(timeout time.Duration) {
 
 func (p *Proc) grace() time.Duration {
 	if p.timedOut.Load() || p.killed.Load() {
-	p.b.mu.Lock()
-	for _, path := range p.denied {
-		p.result.Violations = append(p.result.Violations, Violation{Path: path, What: "connecting to this socket of the host was refused"})
-	}
-	p.b.mu.Unlock()
 		return 0
 	}
 	return p.s.m.cfg.DrainGrace

@@ -167,8 +167,7 @@ func (s *server) dispatch(m guestproto.Msg, busy chan struct{}) {
 		go func() {
 			defer func() { <-busy }()
 			defer m.CloseFiles()
-			switch m.Kind {
-			case guestproto.KStart:
+			if m.Kind == guestproto.KStart {
 				s.start(&m)
 			} else {
 				s.file(&m)

@@ -32,10 +32,10 @@ type Setup struct {
 	GraceMS   int  // how long leftovers may drain in shim mode
 	FileBytes int64
 	Scope     bool // confine signals of each command to itself (Landlock)
-}
-
 	Connect   bool // perform connect for the commands, and refuse sockets that were not bound inside
 	HostTmp   bool // /tmp is the host's
+}
+
 func (s Setup) Encode() []byte {
 	var e Enc
 	e.Uint(uint64(s.Version))

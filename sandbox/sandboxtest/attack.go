@@ -227,9 +227,6 @@ func ptraceChild([]string) error {
 	return unix.PtraceCont(c.Process.Pid, 0)
 }
 
-func loopback([]string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
 // dialRace connects to a socket of its own while another thread changes the address to target and back, and the
 // descriptor between two sockets.
 func dialRace(target string) error {
@@ -278,6 +275,9 @@ func dialRace(target string) error {
 	return fmt.Errorf("not reached")
 }
 
+func loopback([]string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return err
 	}
 	defer l.Close()
