@@ -78,7 +78,7 @@ func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) 
 	for _, d := range deny {
 		pl.deny(d, o)
 	}
-	if sockets && p.Net == NetOff {
+	if sockets && p.Net != NetFull {
 		pl.coverSockets(o)
 	}
 	for _, m := range pl.mounts {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/heddle-dev/heddle/sandbox/netproxy"
 )
 
 // Level says what commands may change. The zero value is ReadOnly.
@@ -66,6 +68,9 @@ const (
 	NetOff NetMode = iota
 	// NetFull is the host's network, its loopback and abstract sockets included.
 	NetFull
+	// NetProxied is NetOff with one way out: a proxy on 127.0.0.1 that decides about each destination by
+	// Policy.Proxy and Cmd.Network, and that HTTP_PROXY and the like name. Contained levels only.
+	NetProxied
 )
 
 // Limits bounds what the commands of one sandbox may use. Zero means the stated default. A limit that
@@ -99,7 +104,9 @@ type Policy struct {
 	DenyRead []string
 	Tmp      TmpMode
 	Net      NetMode
-	Limits   Limits
+	// Proxy are the destinations of NetProxied; ignored at other modes.
+	Proxy  netproxy.Lists
+	Limits Limits
 }
 
 // normalized returns p with defaults filled in and paths cleaned and sorted, or says what is wrong.
@@ -119,6 +126,9 @@ func (p Policy) normalized() (Policy, error) {
 		return p, fmt.Errorf("sandbox policy: level %s needs a workspace", p.Level)
 	}
 	var err error
+	if p.Proxy, err = p.normalizedProxy(); err != nil {
+		return p, err
+	}
 	clean := func(what, path string) string {
 		if err == nil && (!filepath.IsAbs(path) || strings.ContainsRune(path, 0)) {
 			err = fmt.Errorf("sandbox policy: %s %q is not an absolute path", what, path)

@@ -22,6 +22,7 @@ type Proc struct {
 	id     uint64
 	pid    int
 	leaf   *leaf // nil: the guest's subreaper is the kill domain
+	proxy  *proxy
 	exit   chan guestproto.Exit
 	stdout io.ReadCloser
 	stderr io.ReadCloser
@@ -65,6 +66,10 @@ func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err erro
 	if req.Dir == "" {
 		req.Dir = b.plan.dir
 	}
+	if p.proxy, err = b.startProxy(ctx, c.Network); err != nil {
+		return nil, err
+	}
+	req.Env = p.proxy.env(req.Env)
 	var pipes pipeSet
 	defer pipes.closeTheirs()
 	defer func() {
@@ -74,12 +79,14 @@ func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err erro
 	}()
 	id, answers, err := b.register(p)
 	if err != nil {
+		p.proxy.close()
 		return nil, err
 	}
 	var fds []int
 	if b.cgroup != "" {
 		if p.leaf, err = newLeaf(b.cgroup, id); err != nil {
 			b.unregister(id)
+			p.proxy.close()
 			return nil, err
 		}
 		defer p.leaf.closeFD()
@@ -149,6 +156,7 @@ func (p *Proc) accept(a answer, dir string, tty bool) error {
 // drop forgets a command that did not start.
 func (p *Proc) drop() {
 	p.b.unregister(p.id)
+	p.proxy.close()
 	if p.leaf != nil {
 		if _, err := p.leaf.finish(0); err != nil {
 			p.s.m.log.Warn("cgroup of a command stays", "err", err)
@@ -195,6 +203,7 @@ func (p *Proc) follow(timeout time.Duration) {
 			p.s.m.log.Error("end of a command", "err", err)
 		}
 	}
+	p.proxy.close()
 	if p.b.policy.Level.Contained() {
 		p.result.OOMKilled, p.result.PidsHit = p.b.limits.hits(p.before)
 	}

@@ -51,7 +51,7 @@ type Cmd struct {
 	// one line on standard error, 126 for one that cannot be executed.
 	Argv []string
 	// Env is the whole environment, passed as given (see FilterEnv), except that TMPDIR is set to /tmp when it
-	// is present and /tmp is private.
+	// is present and /tmp is private, and that a proxied network sets the variables that name its proxy.
 	Env []string
 	// Dir is the working directory as an absolute path; empty means the workspace. One that does not exist,
 	// or that lies in /proc, makes Start fail with ErrBadDir.
@@ -65,6 +65,8 @@ type Cmd struct {
 	MergeStderr bool
 	// Timeout ends the command, with everything it started, when it is positive and has passed.
 	Timeout time.Duration
+	// Network takes part in the decisions of a proxied network.
+	Network Network
 }
 
 // Violation is something a command did that its policy forbids and no mount could prevent.

@@ -162,14 +162,17 @@ func (s *server) dispatch(m guestproto.Msg, busy chan struct{}) {
 	case guestproto.KDeadline:
 		d := guestproto.Dec{B: m.Body}
 		s.fence.set(d.Int())
-	case guestproto.KStart, guestproto.KFile:
+	case guestproto.KStart, guestproto.KFile, guestproto.KListen:
 		busy <- struct{}{}
 		go func() {
 			defer func() { <-busy }()
 			defer m.CloseFiles()
-			if m.Kind == guestproto.KStart {
+			switch m.Kind {
+			case guestproto.KStart:
 				s.start(&m)
-			} else {
+			case guestproto.KListen:
+				s.listen(&m)
+			default:
 				s.file(&m)
 			}
 		}()

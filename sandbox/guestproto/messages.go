@@ -20,6 +20,8 @@ const (
 	KCreate // make a sandbox; answered by KReply
 	KEnd    // no answer: kill and remove a sandbox
 	KEnded  // keeper to owner: a sandbox is gone
+	// Owner to guest again.
+	KListen // open a loopback listener inside; answered by KReply with its port and descriptor
 )
 
 func (k Kind) String() string { return fmt.Sprintf("frame(%d)", uint8(k)) }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -70,10 +71,14 @@ func nonPublic(a netip.Addr) string {
 	return ""
 }
 
-// systemResolver asks the host's resolver for the absolute name, so that no search list is added.
+// systemResolver asks the host's resolver for the absolute name, so that no search list is added. Names of the own
+// machine are not asked for.
 type systemResolver struct{}
 
 func (systemResolver) Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
+	}
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
 }
 

@@ -26,6 +26,9 @@ func Attack() {
 	}
 	op := attacks[os.Args[1]]
 	if op == nil {
+		op = proxyAttacks[os.Args[1]]
+	}
+	if op == nil {
 		fmt.Fprintln(os.Stdout, "no such operation")
 		os.Exit(3)
 	}
