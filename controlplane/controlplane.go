@@ -164,7 +164,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	})
 	c.server = server.New(server.Config{
 		Log: c.log, Agent: c.agent, Broker: broker, Sessions: c.sessions, Settings: resolver, Models: models, Outputs: outputs, ConfigFile: config.NewWriter(cfg.Home),
-		Fleet: c.dispatcher, Home: cfg.Home.Dir, Version: cfg.Version, Stop: c.requestStop, Logger: cfg.Logger,
+		Fleet: c.dispatcher, Home: cfg.Home.Dir, Version: cfg.Version, Stop: c.requestStop, Logger: cfg.Logger, Backup: backupOf(c.store),
 	})
 	c.executors = server.NewExecutorService(c.dispatcher)
 	c.workspace = server.NewWorkspaceService(c.dispatcher, &views{sessions: c.sessions, settings: resolver})

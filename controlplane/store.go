@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -26,4 +27,17 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 		return boltstore.Open(ctx, boltstore.Config{Path: filepath.Join(cfg.Home.Dir, storeFile), Logger: cfg.Logger})
 	}
 	return nil, fmt.Errorf("store %q is not one of bolt, memory", cfg.Store)
+}
+
+// StoreFile is the path of a home's database.
+func StoreFile(home string) string { return filepath.Join(home, storeFile) }
+
+// backupOf returns how to copy a store, nil for one that is not on a disk.
+func backupOf(s store.Store) func(context.Context, io.Writer) (int64, error) {
+	if b, ok := s.(interface {
+		Backup(context.Context, io.Writer) (int64, error)
+	}); ok {
+		return b.Backup
+	}
+	return nil
 }

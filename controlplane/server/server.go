@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"time"
 
@@ -52,6 +53,8 @@ type Config struct {
 	// Home is the absolute home folder, Version that of this program.
 	Home    string
 	Version string
+	// Backup writes a copy of the durable store; nil when there is none.
+	Backup func(context.Context, io.Writer) (int64, error)
 	// Stop ends the control plane; called by Shutdown.
 	Stop func()
 	// Clock is time.Now when nil.

@@ -1797,6 +1797,87 @@ func (x *GetStatusResponse) GetCounters() map[string]int64 {
 	return nil
 }
 
+type BackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
+}
+
+// BackupResponse is the next part of the store's file.
+type BackupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type ShutdownRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Force         bool                   `protobuf:"varint,1,opt,name=force,proto3" json:"force,omitempty"`
@@ -1806,7 +1887,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1899,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1912,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -1851,7 +1932,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +1944,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +1957,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ShutdownResponse) GetAccepted() bool {
@@ -2036,7 +2117,10 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\bcounters\x18\a \x03(\v2*.heddle.v1.GetStatusResponse.CountersEntryR\bcounters\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"'\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x0f\n" +
+	"\rBackupRequest\"$\n" +
+	"\x0eBackupResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"'\n" +
 	"\x0fShutdownRequest\x12\x14\n" +
 	"\x05force\x18\x01 \x01(\bR\x05force\"F\n" +
 	"\x10ShutdownResponse\x12\x1a\n" +
@@ -2044,7 +2128,7 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason2\x90\x01\n" +
 	"\x0eSessionService\x12?\n" +
 	"\x06Attach\x12\x18.heddle.v1.AttachRequest\x1a\x19.heddle.v1.AttachResponse0\x01\x12=\n" +
-	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\x9d\x04\n" +
+	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\xde\x04\n" +
 	"\x0eCatalogService\x12I\n" +
 	"\n" +
 	"ListModels\x12\x1c.heddle.v1.ListModelsRequest\x1a\x1d.heddle.v1.ListModelsResponse\x12I\n" +
@@ -2055,7 +2139,8 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"ListSkills\x12\x1c.heddle.v1.ListSkillsRequest\x1a\x1d.heddle.v1.ListSkillsResponse\x12O\n" +
 	"\fListFeatures\x12\x1e.heddle.v1.ListFeaturesRequest\x1a\x1f.heddle.v1.ListFeaturesResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.heddle.v1.GetStatusRequest\x1a\x1c.heddle.v1.GetStatusResponse\x12C\n" +
-	"\bShutdown\x12\x1a.heddle.v1.ShutdownRequest\x1a\x1b.heddle.v1.ShutdownResponseB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
+	"\bShutdown\x12\x1a.heddle.v1.ShutdownRequest\x1a\x1b.heddle.v1.ShutdownResponse\x12?\n" +
+	"\x06Backup\x12\x18.heddle.v1.BackupRequest\x1a\x19.heddle.v1.BackupResponse0\x01B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
 	file_heddle_v1_session_service_proto_rawDescOnce sync.Once
@@ -2069,7 +2154,7 @@ func file_heddle_v1_session_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_session_service_proto_rawDescData
 }
 
-var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_heddle_v1_session_service_proto_goTypes = []any{
 	(*AttachRequest)(nil),        // 0: heddle.v1.AttachRequest
 	(*AttachResponse)(nil),       // 1: heddle.v1.AttachResponse
@@ -2099,42 +2184,44 @@ var file_heddle_v1_session_service_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),     // 25: heddle.v1.GetStatusRequest
 	(*ExecutorStatus)(nil),       // 26: heddle.v1.ExecutorStatus
 	(*GetStatusResponse)(nil),    // 27: heddle.v1.GetStatusResponse
-	(*ShutdownRequest)(nil),      // 28: heddle.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),     // 29: heddle.v1.ShutdownResponse
-	nil,                          // 30: heddle.v1.AttachRequest.EnvEntry
-	nil,                          // 31: heddle.v1.ReadConfigResponse.OriginsEntry
-	nil,                          // 32: heddle.v1.ExecutorStatus.LabelsEntry
-	nil,                          // 33: heddle.v1.GetStatusResponse.CountersEntry
-	(OnDisconnect)(0),            // 34: heddle.v1.OnDisconnect
-	(*structpb.Struct)(nil),      // 35: google.protobuf.Struct
-	(*structpb.Value)(nil),       // 36: google.protobuf.Value
-	(*SandboxReport)(nil),        // 37: heddle.v1.SandboxReport
+	(*BackupRequest)(nil),        // 28: heddle.v1.BackupRequest
+	(*BackupResponse)(nil),       // 29: heddle.v1.BackupResponse
+	(*ShutdownRequest)(nil),      // 30: heddle.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),     // 31: heddle.v1.ShutdownResponse
+	nil,                          // 32: heddle.v1.AttachRequest.EnvEntry
+	nil,                          // 33: heddle.v1.ReadConfigResponse.OriginsEntry
+	nil,                          // 34: heddle.v1.ExecutorStatus.LabelsEntry
+	nil,                          // 35: heddle.v1.GetStatusResponse.CountersEntry
+	(OnDisconnect)(0),            // 36: heddle.v1.OnDisconnect
+	(*structpb.Struct)(nil),      // 37: google.protobuf.Struct
+	(*structpb.Value)(nil),       // 38: google.protobuf.Value
+	(*SandboxReport)(nil),        // 39: heddle.v1.SandboxReport
 }
 var file_heddle_v1_session_service_proto_depIdxs = []int32{
-	34, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	30, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
-	35, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
+	36, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	32, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
+	37, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
 	2,  // 3: heddle.v1.AttachResponse.attached:type_name -> heddle.v1.Attached
 	3,  // 4: heddle.v1.AttachResponse.draining:type_name -> heddle.v1.Draining
 	4,  // 5: heddle.v1.Attached.config_warnings:type_name -> heddle.v1.ConfigWarning
 	8,  // 6: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
-	35, // 7: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
-	35, // 8: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
+	37, // 7: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
+	37, // 8: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
 	11, // 9: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
-	31, // 10: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
+	33, // 10: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
 	14, // 11: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
-	36, // 12: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
+	38, // 12: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
 	16, // 13: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
 	11, // 14: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
-	36, // 15: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
+	38, // 15: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
 	18, // 16: heddle.v1.SkillsOfFolder.skills:type_name -> heddle.v1.Skill
 	19, // 17: heddle.v1.SkillsOfFolder.errors:type_name -> heddle.v1.SkillError
 	20, // 18: heddle.v1.ListSkillsResponse.folders:type_name -> heddle.v1.SkillsOfFolder
 	23, // 19: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
-	32, // 20: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
-	37, // 21: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
+	34, // 20: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
+	39, // 21: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
 	26, // 22: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
-	33, // 23: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
+	35, // 23: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
 	0,  // 24: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
 	5,  // 25: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
 	7,  // 26: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
@@ -2143,18 +2230,20 @@ var file_heddle_v1_session_service_proto_depIdxs = []int32{
 	17, // 29: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
 	22, // 30: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
 	25, // 31: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
-	28, // 32: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
-	1,  // 33: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
-	6,  // 34: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
-	9,  // 35: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
-	12, // 36: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
-	15, // 37: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
-	21, // 38: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
-	24, // 39: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
-	27, // 40: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
-	29, // 41: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
-	33, // [33:42] is the sub-list for method output_type
-	24, // [24:33] is the sub-list for method input_type
+	30, // 32: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
+	28, // 33: heddle.v1.CatalogService.Backup:input_type -> heddle.v1.BackupRequest
+	1,  // 34: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
+	6,  // 35: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
+	9,  // 36: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
+	12, // 37: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
+	15, // 38: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
+	21, // 39: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
+	24, // 40: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
+	27, // 41: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
+	31, // 42: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
+	29, // 43: heddle.v1.CatalogService.Backup:output_type -> heddle.v1.BackupResponse
+	34, // [34:44] is the sub-list for method output_type
+	24, // [24:34] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
 	24, // [24:24] is the sub-list for extension extendee
 	0,  // [0:24] is the sub-list for field type_name
@@ -2177,7 +2266,7 @@ func file_heddle_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_session_service_proto_rawDesc), len(file_heddle_v1_session_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

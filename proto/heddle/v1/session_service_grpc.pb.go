@@ -188,6 +188,7 @@ const (
 	CatalogService_ListFeatures_FullMethodName = "/heddle.v1.CatalogService/ListFeatures"
 	CatalogService_GetStatus_FullMethodName    = "/heddle.v1.CatalogService/GetStatus"
 	CatalogService_Shutdown_FullMethodName     = "/heddle.v1.CatalogService/Shutdown"
+	CatalogService_Backup_FullMethodName       = "/heddle.v1.CatalogService/Backup"
 )
 
 // CatalogServiceClient is the client API for CatalogService service.
@@ -212,6 +213,9 @@ type CatalogServiceClient interface {
 	// Shutdown asks the control plane to stop; refused while work is open
 	// unless force is set.
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (*ShutdownResponse, error)
+	// Backup sends a copy of the store as it is at one commit, while work goes
+	// on. It is for the home's own machine: over TCP it is refused.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 }
 
 type catalogServiceClient struct {
@@ -292,6 +296,25 @@ func (c *catalogServiceClient) Shutdown(ctx context.Context, in *ShutdownRequest
 	return out, nil
 }
 
+func (c *catalogServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CatalogService_ServiceDesc.Streams[0], CatalogService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CatalogService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
+
 // CatalogServiceServer is the server API for CatalogService service.
 // All implementations must embed UnimplementedCatalogServiceServer
 // for forward compatibility.
@@ -314,6 +337,9 @@ type CatalogServiceServer interface {
 	// Shutdown asks the control plane to stop; refused while work is open
 	// unless force is set.
 	Shutdown(context.Context, *ShutdownRequest) (*ShutdownResponse, error)
+	// Backup sends a copy of the store as it is at one commit, while work goes
+	// on. It is for the home's own machine: over TCP it is refused.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	mustEmbedUnimplementedCatalogServiceServer()
 }
 
@@ -344,6 +370,9 @@ func (UnimplementedCatalogServiceServer) GetStatus(context.Context, *GetStatusRe
 }
 func (UnimplementedCatalogServiceServer) Shutdown(context.Context, *ShutdownRequest) (*ShutdownResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Shutdown not implemented")
+}
+func (UnimplementedCatalogServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedCatalogServiceServer) mustEmbedUnimplementedCatalogServiceServer() {}
 func (UnimplementedCatalogServiceServer) testEmbeddedByValue()                        {}
@@ -492,6 +521,17 @@ func _CatalogService_Shutdown_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CatalogService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CatalogServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CatalogService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
+
 // CatalogService_ServiceDesc is the grpc.ServiceDesc for CatalogService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -528,6 +568,12 @@ var CatalogService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _CatalogService_Shutdown_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Backup",
+			Handler:       _CatalogService_Backup_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "heddle/v1/session_service.proto",
 }
