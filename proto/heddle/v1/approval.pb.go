@@ -405,8 +405,10 @@ type CommandApproval struct {
 	Actions           []*CommandAction       `protobuf:"bytes,4,rep,name=actions,proto3" json:"actions,omitempty"`
 	ProposedAmendment []string               `protobuf:"bytes,5,rep,name=proposed_amendment,json=proposedAmendment,proto3" json:"proposed_amendment,omitempty"`
 	// True when the action asks to run without the sandbox.
-	Escalated     bool           `protobuf:"varint,6,opt,name=escalated,proto3" json:"escalated,omitempty"`
-	Policy        *SandboxPolicy `protobuf:"bytes,7,opt,name=policy,proto3" json:"policy,omitempty"`
+	Escalated bool           `protobuf:"varint,6,opt,name=escalated,proto3" json:"escalated,omitempty"`
+	Policy    *SandboxPolicy `protobuf:"bytes,7,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Set when the question is whether the running command may reach a host.
+	Network       *NetworkContext `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +492,75 @@ func (x *CommandApproval) GetPolicy() *SandboxPolicy {
 	return nil
 }
 
+func (x *CommandApproval) GetNetwork() *NetworkContext {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+// NetworkContext is a destination that a command asks for.
+type NetworkContext struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Host  string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// "http", "https" or "socks5Tcp": how it was asked for.
+	Protocol      string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Port          uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkContext) Reset() {
+	*x = NetworkContext{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkContext) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkContext) ProtoMessage() {}
+
+func (x *NetworkContext) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkContext.ProtoReflect.Descriptor instead.
+func (*NetworkContext) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NetworkContext) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *NetworkContext) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *NetworkContext) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
 type FileChangeApproval struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Changes       []*FileUpdate          `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
@@ -500,7 +571,7 @@ type FileChangeApproval struct {
 
 func (x *FileChangeApproval) Reset() {
 	*x = FileChangeApproval{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[2]
+	mi := &file_heddle_v1_approval_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +583,7 @@ func (x *FileChangeApproval) String() string {
 func (*FileChangeApproval) ProtoMessage() {}
 
 func (x *FileChangeApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[2]
+	mi := &file_heddle_v1_approval_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +596,7 @@ func (x *FileChangeApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChangeApproval.ProtoReflect.Descriptor instead.
 func (*FileChangeApproval) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FileChangeApproval) GetChanges() []*FileUpdate {
@@ -552,7 +623,7 @@ type UserInputRequest struct {
 
 func (x *UserInputRequest) Reset() {
 	*x = UserInputRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	mi := &file_heddle_v1_approval_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +635,7 @@ func (x *UserInputRequest) String() string {
 func (*UserInputRequest) ProtoMessage() {}
 
 func (x *UserInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	mi := &file_heddle_v1_approval_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +648,7 @@ func (x *UserInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserInputRequest.ProtoReflect.Descriptor instead.
 func (*UserInputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UserInputRequest) GetQuestions() []*UserInputRequest_Question {
@@ -600,7 +671,7 @@ type DynamicToolRequest struct {
 
 func (x *DynamicToolRequest) Reset() {
 	*x = DynamicToolRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	mi := &file_heddle_v1_approval_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +683,7 @@ func (x *DynamicToolRequest) String() string {
 func (*DynamicToolRequest) ProtoMessage() {}
 
 func (x *DynamicToolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	mi := &file_heddle_v1_approval_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +696,7 @@ func (x *DynamicToolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicToolRequest.ProtoReflect.Descriptor instead.
 func (*DynamicToolRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DynamicToolRequest) GetCallId() string {
@@ -670,7 +741,7 @@ type ResolveApprovalRequest struct {
 
 func (x *ResolveApprovalRequest) Reset() {
 	*x = ResolveApprovalRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[5]
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +753,7 @@ func (x *ResolveApprovalRequest) String() string {
 func (*ResolveApprovalRequest) ProtoMessage() {}
 
 func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[5]
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +766,7 @@ func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalRequest.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResolveApprovalRequest) GetThreadId() string {
@@ -743,7 +814,7 @@ type ResolveApprovalResponse struct {
 
 func (x *ResolveApprovalResponse) Reset() {
 	*x = ResolveApprovalResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +826,7 @@ func (x *ResolveApprovalResponse) String() string {
 func (*ResolveApprovalResponse) ProtoMessage() {}
 
 func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +839,7 @@ func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalResponse.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResolveApprovalResponse) GetApproval() *Approval {
@@ -794,7 +865,7 @@ type ListPendingApprovalsRequest struct {
 
 func (x *ListPendingApprovalsRequest) Reset() {
 	*x = ListPendingApprovalsRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[7]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +877,7 @@ func (x *ListPendingApprovalsRequest) String() string {
 func (*ListPendingApprovalsRequest) ProtoMessage() {}
 
 func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[7]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +890,7 @@ func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListPendingApprovalsRequest) GetThreadId() string {
@@ -838,7 +909,7 @@ type ListPendingApprovalsResponse struct {
 
 func (x *ListPendingApprovalsResponse) Reset() {
 	*x = ListPendingApprovalsResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +921,7 @@ func (x *ListPendingApprovalsResponse) String() string {
 func (*ListPendingApprovalsResponse) ProtoMessage() {}
 
 func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +934,7 @@ func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPendingApprovalsResponse) GetApprovals() []*Approval {
@@ -885,7 +956,7 @@ type UserInputRequest_Question struct {
 
 func (x *UserInputRequest_Question) Reset() {
 	*x = UserInputRequest_Question{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +968,7 @@ func (x *UserInputRequest_Question) String() string {
 func (*UserInputRequest_Question) ProtoMessage() {}
 
 func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +981,7 @@ func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserInputRequest_Question.ProtoReflect.Descriptor instead.
 func (*UserInputRequest_Question) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3, 0}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4, 0}
 }
 
 func (x *UserInputRequest_Question) GetId() string {
@@ -951,7 +1022,7 @@ type UserInputRequest_Option struct {
 
 func (x *UserInputRequest_Option) Reset() {
 	*x = UserInputRequest_Option{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1034,7 @@ func (x *UserInputRequest_Option) String() string {
 func (*UserInputRequest_Option) ProtoMessage() {}
 
 func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1047,7 @@ func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserInputRequest_Option.ProtoReflect.Descriptor instead.
 func (*UserInputRequest_Option) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3, 1}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4, 1}
 }
 
 func (x *UserInputRequest_Option) GetLabel() string {
@@ -1026,7 +1097,7 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\rdecided_at_ms\x18\x11 \x01(\x03R\vdecidedAtMs\x12+\n" +
 	"\x12item_started_at_ms\x18\x12 \x01(\x03R\x0fitemStartedAtMs\x12.\n" +
 	"\x06answer\x18\x16 \x01(\v2\x16.google.protobuf.ValueR\x06answerB\t\n" +
-	"\asubject\"\x84\x02\n" +
+	"\asubject\"\xb9\x02\n" +
 	"\x0fCommandApproval\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
@@ -1034,7 +1105,12 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\aactions\x18\x04 \x03(\v2\x18.heddle.v1.CommandActionR\aactions\x12-\n" +
 	"\x12proposed_amendment\x18\x05 \x03(\tR\x11proposedAmendment\x12\x1c\n" +
 	"\tescalated\x18\x06 \x01(\bR\tescalated\x120\n" +
-	"\x06policy\x18\a \x01(\v2\x18.heddle.v1.SandboxPolicyR\x06policy\"d\n" +
+	"\x06policy\x18\a \x01(\v2\x18.heddle.v1.SandboxPolicyR\x06policy\x123\n" +
+	"\anetwork\x18\b \x01(\v2\x19.heddle.v1.NetworkContextR\anetwork\"T\n" +
+	"\x0eNetworkContext\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x1a\n" +
+	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\"d\n" +
 	"\x12FileChangeApproval\x12/\n" +
 	"\achanges\x18\x01 \x03(\v2\x15.heddle.v1.FileUpdateR\achanges\x12\x1d\n" +
 	"\n" +
@@ -1098,54 +1174,56 @@ func file_heddle_v1_approval_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_heddle_v1_approval_proto_goTypes = []any{
 	(Risk)(0),                            // 0: heddle.v1.Risk
 	(Decision)(0),                        // 1: heddle.v1.Decision
 	(*Approval)(nil),                     // 2: heddle.v1.Approval
 	(*CommandApproval)(nil),              // 3: heddle.v1.CommandApproval
-	(*FileChangeApproval)(nil),           // 4: heddle.v1.FileChangeApproval
-	(*UserInputRequest)(nil),             // 5: heddle.v1.UserInputRequest
-	(*DynamicToolRequest)(nil),           // 6: heddle.v1.DynamicToolRequest
-	(*ResolveApprovalRequest)(nil),       // 7: heddle.v1.ResolveApprovalRequest
-	(*ResolveApprovalResponse)(nil),      // 8: heddle.v1.ResolveApprovalResponse
-	(*ListPendingApprovalsRequest)(nil),  // 9: heddle.v1.ListPendingApprovalsRequest
-	(*ListPendingApprovalsResponse)(nil), // 10: heddle.v1.ListPendingApprovalsResponse
-	(*UserInputRequest_Question)(nil),    // 11: heddle.v1.UserInputRequest.Question
-	(*UserInputRequest_Option)(nil),      // 12: heddle.v1.UserInputRequest.Option
-	(*structpb.Value)(nil),               // 13: google.protobuf.Value
-	(*CommandAction)(nil),                // 14: heddle.v1.CommandAction
-	(*SandboxPolicy)(nil),                // 15: heddle.v1.SandboxPolicy
-	(*FileUpdate)(nil),                   // 16: heddle.v1.FileUpdate
+	(*NetworkContext)(nil),               // 4: heddle.v1.NetworkContext
+	(*FileChangeApproval)(nil),           // 5: heddle.v1.FileChangeApproval
+	(*UserInputRequest)(nil),             // 6: heddle.v1.UserInputRequest
+	(*DynamicToolRequest)(nil),           // 7: heddle.v1.DynamicToolRequest
+	(*ResolveApprovalRequest)(nil),       // 8: heddle.v1.ResolveApprovalRequest
+	(*ResolveApprovalResponse)(nil),      // 9: heddle.v1.ResolveApprovalResponse
+	(*ListPendingApprovalsRequest)(nil),  // 10: heddle.v1.ListPendingApprovalsRequest
+	(*ListPendingApprovalsResponse)(nil), // 11: heddle.v1.ListPendingApprovalsResponse
+	(*UserInputRequest_Question)(nil),    // 12: heddle.v1.UserInputRequest.Question
+	(*UserInputRequest_Option)(nil),      // 13: heddle.v1.UserInputRequest.Option
+	(*structpb.Value)(nil),               // 14: google.protobuf.Value
+	(*CommandAction)(nil),                // 15: heddle.v1.CommandAction
+	(*SandboxPolicy)(nil),                // 16: heddle.v1.SandboxPolicy
+	(*FileUpdate)(nil),                   // 17: heddle.v1.FileUpdate
 }
 var file_heddle_v1_approval_proto_depIdxs = []int32{
 	3,  // 0: heddle.v1.Approval.command:type_name -> heddle.v1.CommandApproval
-	4,  // 1: heddle.v1.Approval.file_change:type_name -> heddle.v1.FileChangeApproval
-	5,  // 2: heddle.v1.Approval.user_input:type_name -> heddle.v1.UserInputRequest
-	6,  // 3: heddle.v1.Approval.dynamic_tool:type_name -> heddle.v1.DynamicToolRequest
+	5,  // 1: heddle.v1.Approval.file_change:type_name -> heddle.v1.FileChangeApproval
+	6,  // 2: heddle.v1.Approval.user_input:type_name -> heddle.v1.UserInputRequest
+	7,  // 3: heddle.v1.Approval.dynamic_tool:type_name -> heddle.v1.DynamicToolRequest
 	0,  // 4: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
 	1,  // 5: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
 	1,  // 6: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
-	13, // 7: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
-	14, // 8: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
-	15, // 9: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
-	16, // 10: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
-	11, // 11: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
-	13, // 12: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
-	1,  // 13: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
-	13, // 14: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
-	2,  // 15: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
-	2,  // 16: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
-	12, // 17: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
-	7,  // 18: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
-	9,  // 19: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
-	8,  // 20: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
-	10, // 21: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
-	20, // [20:22] is the sub-list for method output_type
-	18, // [18:20] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	14, // 7: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
+	15, // 8: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
+	16, // 9: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
+	4,  // 10: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
+	17, // 11: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
+	12, // 12: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
+	14, // 13: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
+	1,  // 14: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
+	14, // 15: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
+	2,  // 16: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
+	2,  // 17: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
+	13, // 18: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
+	8,  // 19: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
+	10, // 20: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
+	9,  // 21: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
+	11, // 22: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
+	21, // [21:23] is the sub-list for method output_type
+	19, // [19:21] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_approval_proto_init() }
@@ -1167,7 +1245,7 @@ func file_heddle_v1_approval_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_approval_proto_rawDesc), len(file_heddle_v1_approval_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

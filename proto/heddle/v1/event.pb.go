@@ -65,6 +65,7 @@ type Event struct {
 	//	*Event_GoalChanged
 	//	*Event_GitChanged
 	//	*Event_ReadStateChanged
+	//	*Event_NetworkDecided
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -414,6 +415,15 @@ func (x *Event) GetReadStateChanged() *ReadStateChanged {
 	return nil
 }
 
+func (x *Event) GetNetworkDecided() *NetworkDecided {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_NetworkDecided); ok {
+			return x.NetworkDecided
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -543,6 +553,10 @@ type Event_ReadStateChanged struct {
 	ReadStateChanged *ReadStateChanged `protobuf:"bytes,43,opt,name=read_state_changed,json=readStateChanged,proto3,oneof"`
 }
 
+type Event_NetworkDecided struct {
+	NetworkDecided *NetworkDecided `protobuf:"bytes,44,opt,name=network_decided,json=networkDecided,proto3,oneof"`
+}
+
 func (*Event_ThreadCreated) isEvent_Payload() {}
 
 func (*Event_ThreadNamed) isEvent_Payload() {}
@@ -604,6 +618,8 @@ func (*Event_GoalChanged) isEvent_Payload() {}
 func (*Event_GitChanged) isEvent_Payload() {}
 
 func (*Event_ReadStateChanged) isEvent_Payload() {}
+
+func (*Event_NetworkDecided) isEvent_Payload() {}
 
 type ThreadCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2062,6 +2078,105 @@ func (x *ReadStateChanged) GetReadState() *ReadState {
 	return nil
 }
 
+// NetworkDecided is one decision about a destination that a command asked for
+// through its proxy. A decision that is taken again for the same command is not
+// repeated. It makes no notification.
+type NetworkDecided struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ItemId string                 `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	Host   string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Port   uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	// "http", "https" or "socks5Tcp".
+	Protocol string `protobuf:"bytes,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Allowed  bool   `protobuf:"varint,5,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// What decided: "allow", "deny" and "port" are the policy's lists; "client",
+	// "session", "deadline" and "interrupt" an approval; "policy" the approval
+	// policy; anything else a check of the proxy, such as "sni-mismatch".
+	By            string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkDecided) Reset() {
+	*x = NetworkDecided{}
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkDecided) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkDecided) ProtoMessage() {}
+
+func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkDecided.ProtoReflect.Descriptor instead.
+func (*NetworkDecided) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *NetworkDecided) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *NetworkDecided) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *NetworkDecided) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *NetworkDecided) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *NetworkDecided) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *NetworkDecided) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *NetworkDecided) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type SandboxReported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Report        *SandboxReport         `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
@@ -2071,7 +2186,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2198,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2211,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -2121,7 +2236,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2248,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2261,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -2186,7 +2301,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2313,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2326,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -2299,7 +2414,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2426,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2439,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -2368,7 +2483,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2495,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2508,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -2453,7 +2568,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2465,7 +2580,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2478,7 +2593,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -2534,7 +2649,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2661,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2674,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -2595,7 +2710,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2722,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2735,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -2661,7 +2776,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2788,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2801,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -2713,7 +2828,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2840,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2853,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -2807,7 +2922,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +2934,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +2947,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -2854,7 +2969,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2981,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2994,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -2913,7 +3028,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3040,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3053,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -2966,7 +3081,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3093,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3106,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -3021,7 +3136,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3148,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3161,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -3089,7 +3204,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3216,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3229,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -3142,7 +3257,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xbf\x11\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x85\x12\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -3181,7 +3296,8 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\fgoal_changed\x18) \x01(\v2\x16.heddle.v1.GoalChangedH\x00R\vgoalChanged\x128\n" +
 	"\vgit_changed\x18* \x01(\v2\x15.heddle.v1.GitChangedH\x00R\n" +
 	"gitChanged\x12K\n" +
-	"\x12read_state_changed\x18+ \x01(\v2\x1b.heddle.v1.ReadStateChangedH\x00R\x10readStateChangedB\t\n" +
+	"\x12read_state_changed\x18+ \x01(\v2\x1b.heddle.v1.ReadStateChangedH\x00R\x10readStateChanged\x12D\n" +
+	"\x0fnetwork_decided\x18, \x01(\v2\x19.heddle.v1.NetworkDecidedH\x00R\x0enetworkDecidedB\t\n" +
 	"\apayload\":\n" +
 	"\rThreadCreated\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"!\n" +
@@ -3263,7 +3379,15 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\"G\n" +
 	"\x10ReadStateChanged\x123\n" +
 	"\n" +
-	"read_state\x18\x01 \x01(\v2\x14.heddle.v1.ReadStateR\treadState\"C\n" +
+	"read_state\x18\x01 \x01(\v2\x14.heddle.v1.ReadStateR\treadState\"\xaf\x01\n" +
+	"\x0eNetworkDecided\x12\x17\n" +
+	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12\x1a\n" +
+	"\bprotocol\x18\x04 \x01(\tR\bprotocol\x12\x18\n" +
+	"\aallowed\x18\x05 \x01(\bR\aallowed\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"C\n" +
 	"\x0fSandboxReported\x120\n" +
 	"\x06report\x18\x01 \x01(\v2\x18.heddle.v1.SandboxReportR\x06report\"x\n" +
 	"\x0fHistoryAppended\x121\n" +
@@ -3356,7 +3480,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -3387,34 +3511,35 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*GoalChanged)(nil),         // 26: heddle.v1.GoalChanged
 	(*GitChanged)(nil),          // 27: heddle.v1.GitChanged
 	(*ReadStateChanged)(nil),    // 28: heddle.v1.ReadStateChanged
-	(*SandboxReported)(nil),     // 29: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 30: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 31: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 32: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 33: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 34: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 35: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 36: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 37: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 38: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 39: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 40: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 41: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 42: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 43: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 44: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 45: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 46: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 47: heddle.v1.Turn
-	(*UserMessage)(nil),         // 48: heddle.v1.UserMessage
-	(*Item)(nil),                // 49: heddle.v1.Item
-	(*Approval)(nil),            // 50: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 51: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 52: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 53: heddle.v1.GitInfo
-	(*Goal)(nil),                // 54: heddle.v1.Goal
-	(*ReadState)(nil),           // 55: heddle.v1.ReadState
-	(*SandboxReport)(nil),       // 56: heddle.v1.SandboxReport
+	(*NetworkDecided)(nil),      // 29: heddle.v1.NetworkDecided
+	(*SandboxReported)(nil),     // 30: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 31: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 32: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 33: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 34: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 35: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 36: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 37: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 38: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 39: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 40: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 41: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 42: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 43: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 44: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 45: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 46: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 47: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 48: heddle.v1.Turn
+	(*UserMessage)(nil),         // 49: heddle.v1.UserMessage
+	(*Item)(nil),                // 50: heddle.v1.Item
+	(*Approval)(nil),            // 51: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 52: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 53: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 54: heddle.v1.GitInfo
+	(*Goal)(nil),                // 55: heddle.v1.Goal
+	(*ReadState)(nil),           // 56: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 57: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -3437,56 +3562,57 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	30, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	37, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	39, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	40, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	29, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	31, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	38, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	40, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	41, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	30, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
 	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
 	25, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
 	26, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
 	27, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
 	28, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
-	45, // 31: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	46, // 32: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	47, // 33: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	48, // 34: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	47, // 35: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	47, // 36: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	48, // 37: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	49, // 38: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	49, // 39: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 40: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 41: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	50, // 42: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	50, // 43: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 44: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	51, // 45: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	52, // 46: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	53, // 47: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	54, // 48: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
-	53, // 49: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
-	55, // 50: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
-	56, // 51: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	31, // 52: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	32, // 53: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	34, // 54: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	35, // 55: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	36, // 56: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	33, // 57: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	33, // 58: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	38, // 59: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 60: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	41, // 61: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	43, // 62: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	42, // 63: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	44, // 64: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	63, // [63:65] is the sub-list for method output_type
-	61, // [61:63] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	29, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
+	46, // 32: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	47, // 33: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	48, // 34: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	49, // 35: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	48, // 36: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	48, // 37: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	49, // 38: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	50, // 39: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	50, // 40: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 41: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 42: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	51, // 43: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	51, // 44: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 45: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	52, // 46: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	53, // 47: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	54, // 48: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	55, // 49: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	54, // 50: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	56, // 51: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	57, // 52: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	32, // 53: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	33, // 54: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	35, // 55: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	36, // 56: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	37, // 57: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	34, // 58: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	34, // 59: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	39, // 60: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 61: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	42, // 62: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	44, // 63: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	43, // 64: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	45, // 65: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	64, // [64:66] is the sub-list for method output_type
+	62, // [62:64] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -3530,6 +3656,7 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_GoalChanged)(nil),
 		(*Event_GitChanged)(nil),
 		(*Event_ReadStateChanged)(nil),
+		(*Event_NetworkDecided)(nil),
 	}
 	file_heddle_v1_event_proto_msgTypes[12].OneofWrappers = []any{
 		(*ItemDelta_AgentText)(nil),
@@ -3538,13 +3665,13 @@ func file_heddle_v1_event_proto_init() {
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[31].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[32].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[33].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[34].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -3554,7 +3681,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

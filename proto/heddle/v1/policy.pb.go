@@ -91,6 +91,9 @@ const (
 	NetworkMode_NETWORK_MODE_OFF NetworkMode = 1
 	// The host's network.
 	NetworkMode_NETWORK_MODE_FULL NetworkMode = 2
+	// As off, with one way out: a proxy that decides about each destination.
+	// Only at read-only and workspace-write.
+	NetworkMode_NETWORK_MODE_PROXIED NetworkMode = 3
 )
 
 // Enum value maps for NetworkMode.
@@ -99,11 +102,13 @@ var (
 		0: "NETWORK_MODE_UNSPECIFIED",
 		1: "NETWORK_MODE_OFF",
 		2: "NETWORK_MODE_FULL",
+		3: "NETWORK_MODE_PROXIED",
 	}
 	NetworkMode_value = map[string]int32{
 		"NETWORK_MODE_UNSPECIFIED": 0,
 		"NETWORK_MODE_OFF":         1,
 		"NETWORK_MODE_FULL":        2,
+		"NETWORK_MODE_PROXIED":     3,
 	}
 )
 
@@ -134,6 +139,57 @@ func (NetworkMode) EnumDescriptor() ([]byte, []int) {
 	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{1}
 }
 
+// NetworkMiss says what becomes of a host that no list names.
+type NetworkMiss int32
+
+const (
+	NetworkMiss_NETWORK_MISS_UNSPECIFIED NetworkMiss = 0
+	// An approval is asked for, where the approval policy allows asking.
+	NetworkMiss_NETWORK_MISS_ASK  NetworkMiss = 1
+	NetworkMiss_NETWORK_MISS_DENY NetworkMiss = 2
+)
+
+// Enum value maps for NetworkMiss.
+var (
+	NetworkMiss_name = map[int32]string{
+		0: "NETWORK_MISS_UNSPECIFIED",
+		1: "NETWORK_MISS_ASK",
+		2: "NETWORK_MISS_DENY",
+	}
+	NetworkMiss_value = map[string]int32{
+		"NETWORK_MISS_UNSPECIFIED": 0,
+		"NETWORK_MISS_ASK":         1,
+		"NETWORK_MISS_DENY":        2,
+	}
+)
+
+func (x NetworkMiss) Enum() *NetworkMiss {
+	p := new(NetworkMiss)
+	*p = x
+	return p
+}
+
+func (x NetworkMiss) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NetworkMiss) Descriptor() protoreflect.EnumDescriptor {
+	return file_heddle_v1_policy_proto_enumTypes[2].Descriptor()
+}
+
+func (NetworkMiss) Type() protoreflect.EnumType {
+	return &file_heddle_v1_policy_proto_enumTypes[2]
+}
+
+func (x NetworkMiss) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NetworkMiss.Descriptor instead.
+func (NetworkMiss) EnumDescriptor() ([]byte, []int) {
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
+}
+
 // SandboxPolicy is what can be done by the actions of one scope. It is part of
 // the hash that binds an approval to an action.
 type SandboxPolicy struct {
@@ -147,8 +203,17 @@ type SandboxPolicy struct {
 	// v2 fields, kept to answer clients as they were given.
 	ExcludeTmpdirEnvVar bool `protobuf:"varint,5,opt,name=exclude_tmpdir_env_var,json=excludeTmpdirEnvVar,proto3" json:"exclude_tmpdir_env_var,omitempty"`
 	ExcludeSlashTmp     bool `protobuf:"varint,6,opt,name=exclude_slash_tmp,json=excludeSlashTmp,proto3" json:"exclude_slash_tmp,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// With NETWORK_MODE_PROXIED: destinations as a host name, "*." and a name for
+	// everything below it, an address or an address prefix, each with an optional
+	// ":PORT". A denied one wins. Addresses that are not public are reached only
+	// when they are listed as addresses.
+	NetworkAllow []string `protobuf:"bytes,7,rep,name=network_allow,json=networkAllow,proto3" json:"network_allow,omitempty"`
+	NetworkDeny  []string `protobuf:"bytes,8,rep,name=network_deny,json=networkDeny,proto3" json:"network_deny,omitempty"`
+	// Ports of entries that name none; empty means 80 and 443.
+	NetworkPorts  []uint32    `protobuf:"varint,9,rep,packed,name=network_ports,json=networkPorts,proto3" json:"network_ports,omitempty"`
+	NetworkMiss   NetworkMiss `protobuf:"varint,10,opt,name=network_miss,json=networkMiss,proto3,enum=heddle.v1.NetworkMiss" json:"network_miss,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SandboxPolicy) Reset() {
@@ -221,6 +286,34 @@ func (x *SandboxPolicy) GetExcludeSlashTmp() bool {
 		return x.ExcludeSlashTmp
 	}
 	return false
+}
+
+func (x *SandboxPolicy) GetNetworkAllow() []string {
+	if x != nil {
+		return x.NetworkAllow
+	}
+	return nil
+}
+
+func (x *SandboxPolicy) GetNetworkDeny() []string {
+	if x != nil {
+		return x.NetworkDeny
+	}
+	return nil
+}
+
+func (x *SandboxPolicy) GetNetworkPorts() []uint32 {
+	if x != nil {
+		return x.NetworkPorts
+	}
+	return nil
+}
+
+func (x *SandboxPolicy) GetNetworkMiss() NetworkMiss {
+	if x != nil {
+		return x.NetworkMiss
+	}
+	return NetworkMiss_NETWORK_MISS_UNSPECIFIED
 }
 
 // SandboxGap is one guarantee that a host cannot give.
@@ -369,14 +462,19 @@ var File_heddle_v1_policy_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\x93\x02\n" +
+	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\xbb\x03\n" +
 	"\rSandboxPolicy\x12-\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x17.heddle.v1.SandboxLevelR\x05level\x12%\n" +
 	"\x0ewritable_roots\x18\x02 \x03(\tR\rwritableRoots\x120\n" +
 	"\anetwork\x18\x03 \x01(\x0e2\x16.heddle.v1.NetworkModeR\anetwork\x12\x19\n" +
 	"\bhost_tmp\x18\x04 \x01(\bR\ahostTmp\x123\n" +
 	"\x16exclude_tmpdir_env_var\x18\x05 \x01(\bR\x13excludeTmpdirEnvVar\x12*\n" +
-	"\x11exclude_slash_tmp\x18\x06 \x01(\bR\x0fexcludeSlashTmp\"N\n" +
+	"\x11exclude_slash_tmp\x18\x06 \x01(\bR\x0fexcludeSlashTmp\x12#\n" +
+	"\rnetwork_allow\x18\a \x03(\tR\fnetworkAllow\x12!\n" +
+	"\fnetwork_deny\x18\b \x03(\tR\vnetworkDeny\x12#\n" +
+	"\rnetwork_ports\x18\t \x03(\rR\fnetworkPorts\x129\n" +
+	"\fnetwork_miss\x18\n" +
+	" \x01(\x0e2\x16.heddle.v1.NetworkMissR\vnetworkMiss\"N\n" +
 	"\n" +
 	"SandboxGap\x12\x1c\n" +
 	"\tguarantee\x18\x01 \x01(\tR\tguarantee\x12\x10\n" +
@@ -394,11 +492,16 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\x17SANDBOX_LEVEL_READ_ONLY\x10\x01\x12!\n" +
 	"\x1dSANDBOX_LEVEL_WORKSPACE_WRITE\x10\x02\x12\x1d\n" +
 	"\x19SANDBOX_LEVEL_FULL_ACCESS\x10\x03\x12\x1a\n" +
-	"\x16SANDBOX_LEVEL_EXTERNAL\x10\x04*X\n" +
+	"\x16SANDBOX_LEVEL_EXTERNAL\x10\x04*r\n" +
 	"\vNetworkMode\x12\x1c\n" +
 	"\x18NETWORK_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NETWORK_MODE_OFF\x10\x01\x12\x15\n" +
-	"\x11NETWORK_MODE_FULL\x10\x02B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
+	"\x11NETWORK_MODE_FULL\x10\x02\x12\x18\n" +
+	"\x14NETWORK_MODE_PROXIED\x10\x03*X\n" +
+	"\vNetworkMiss\x12\x1c\n" +
+	"\x18NETWORK_MISS_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10NETWORK_MISS_ASK\x10\x01\x12\x15\n" +
+	"\x11NETWORK_MISS_DENY\x10\x02B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
 	file_heddle_v1_policy_proto_rawDescOnce sync.Once
@@ -412,25 +515,27 @@ func file_heddle_v1_policy_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_policy_proto_rawDescData
 }
 
-var file_heddle_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_heddle_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_heddle_v1_policy_proto_goTypes = []any{
 	(SandboxLevel)(0),     // 0: heddle.v1.SandboxLevel
 	(NetworkMode)(0),      // 1: heddle.v1.NetworkMode
-	(*SandboxPolicy)(nil), // 2: heddle.v1.SandboxPolicy
-	(*SandboxGap)(nil),    // 3: heddle.v1.SandboxGap
-	(*SandboxReport)(nil), // 4: heddle.v1.SandboxReport
+	(NetworkMiss)(0),      // 2: heddle.v1.NetworkMiss
+	(*SandboxPolicy)(nil), // 3: heddle.v1.SandboxPolicy
+	(*SandboxGap)(nil),    // 4: heddle.v1.SandboxGap
+	(*SandboxReport)(nil), // 5: heddle.v1.SandboxReport
 }
 var file_heddle_v1_policy_proto_depIdxs = []int32{
 	0, // 0: heddle.v1.SandboxPolicy.level:type_name -> heddle.v1.SandboxLevel
 	1, // 1: heddle.v1.SandboxPolicy.network:type_name -> heddle.v1.NetworkMode
-	3, // 2: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
-	0, // 3: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2, // 2: heddle.v1.SandboxPolicy.network_miss:type_name -> heddle.v1.NetworkMiss
+	4, // 3: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
+	0, // 4: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_policy_proto_init() }
@@ -443,7 +548,7 @@ func file_heddle_v1_policy_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_policy_proto_rawDesc), len(file_heddle_v1_policy_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -82,6 +82,8 @@ type ConnectRequest struct {
 	//	*ConnectRequest_Output
 	//	*ConnectRequest_Result
 	//	*ConnectRequest_RenewAck
+	//	*ConnectRequest_NetworkRequest
+	//	*ConnectRequest_NetworkDecision
 	Message       isConnectRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -178,6 +180,24 @@ func (x *ConnectRequest) GetRenewAck() *RenewAck {
 	return nil
 }
 
+func (x *ConnectRequest) GetNetworkRequest() *NetworkRequest {
+	if x != nil {
+		if x, ok := x.Message.(*ConnectRequest_NetworkRequest); ok {
+			return x.NetworkRequest
+		}
+	}
+	return nil
+}
+
+func (x *ConnectRequest) GetNetworkDecision() *NetworkDecision {
+	if x != nil {
+		if x, ok := x.Message.(*ConnectRequest_NetworkDecision); ok {
+			return x.NetworkDecision
+		}
+	}
+	return nil
+}
+
 type isConnectRequest_Message interface {
 	isConnectRequest_Message()
 }
@@ -207,6 +227,14 @@ type ConnectRequest_RenewAck struct {
 	RenewAck *RenewAck `protobuf:"bytes,6,opt,name=renew_ack,json=renewAck,proto3,oneof"`
 }
 
+type ConnectRequest_NetworkRequest struct {
+	NetworkRequest *NetworkRequest `protobuf:"bytes,7,opt,name=network_request,json=networkRequest,proto3,oneof"`
+}
+
+type ConnectRequest_NetworkDecision struct {
+	NetworkDecision *NetworkDecision `protobuf:"bytes,8,opt,name=network_decision,json=networkDecision,proto3,oneof"`
+}
+
 func (*ConnectRequest_Register) isConnectRequest_Message() {}
 
 func (*ConnectRequest_LeaseReleased) isConnectRequest_Message() {}
@@ -218,6 +246,10 @@ func (*ConnectRequest_Output) isConnectRequest_Message() {}
 func (*ConnectRequest_Result) isConnectRequest_Message() {}
 
 func (*ConnectRequest_RenewAck) isConnectRequest_Message() {}
+
+func (*ConnectRequest_NetworkRequest) isConnectRequest_Message() {}
+
+func (*ConnectRequest_NetworkDecision) isConnectRequest_Message() {}
 
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -233,6 +265,7 @@ type ConnectResponse struct {
 	//	*ConnectResponse_OutputAck
 	//	*ConnectResponse_ResultAck
 	//	*ConnectResponse_Draining
+	//	*ConnectResponse_NetworkVerdict
 	Message       isConnectResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -365,6 +398,15 @@ func (x *ConnectResponse) GetDraining() *Draining {
 	return nil
 }
 
+func (x *ConnectResponse) GetNetworkVerdict() *NetworkVerdict {
+	if x != nil {
+		if x, ok := x.Message.(*ConnectResponse_NetworkVerdict); ok {
+			return x.NetworkVerdict
+		}
+	}
+	return nil
+}
+
 type isConnectResponse_Message interface {
 	isConnectResponse_Message()
 }
@@ -411,6 +453,10 @@ type ConnectResponse_Draining struct {
 	Draining *Draining `protobuf:"bytes,10,opt,name=draining,proto3,oneof"`
 }
 
+type ConnectResponse_NetworkVerdict struct {
+	NetworkVerdict *NetworkVerdict `protobuf:"bytes,11,opt,name=network_verdict,json=networkVerdict,proto3,oneof"`
+}
+
 func (*ConnectResponse_Registered) isConnectResponse_Message() {}
 
 func (*ConnectResponse_Assignments) isConnectResponse_Message() {}
@@ -430,6 +476,8 @@ func (*ConnectResponse_OutputAck) isConnectResponse_Message() {}
 func (*ConnectResponse_ResultAck) isConnectResponse_Message() {}
 
 func (*ConnectResponse_Draining) isConnectResponse_Message() {}
+
+func (*ConnectResponse_NetworkVerdict) isConnectResponse_Message() {}
 
 type Register struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2452,6 +2500,268 @@ func (*Draining) Descriptor() ([]byte, []int) {
 	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{25}
 }
 
+// NetworkRequest asks whether a running action may reach a destination that its
+// policy says nothing about. It is sent again on every session until a verdict
+// comes.
+type NetworkRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ActionId string                 `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	LeaseId  string                 `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Epoch    uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Unique within the action.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Host      string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	Port      uint32 `protobuf:"varint,6,opt,name=port,proto3" json:"port,omitempty"`
+	// "http", "https" or "socks5Tcp".
+	Protocol      string `protobuf:"bytes,7,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkRequest) Reset() {
+	*x = NetworkRequest{}
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkRequest) ProtoMessage() {}
+
+func (x *NetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkRequest.ProtoReflect.Descriptor instead.
+func (*NetworkRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *NetworkRequest) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *NetworkRequest) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *NetworkRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *NetworkRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *NetworkRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *NetworkRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *NetworkRequest) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+// NetworkVerdict answers a NetworkRequest.
+type NetworkVerdict struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ActionId  string                 `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	LeaseId   string                 `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Epoch     uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	RequestId string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Allowed   bool                   `protobuf:"varint,5,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// As in heddle.v1.NetworkDecided.
+	By string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	// Told to the command after a refusal.
+	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkVerdict) Reset() {
+	*x = NetworkVerdict{}
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkVerdict) ProtoMessage() {}
+
+func (x *NetworkVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkVerdict.ProtoReflect.Descriptor instead.
+func (*NetworkVerdict) Descriptor() ([]byte, []int) {
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *NetworkVerdict) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *NetworkVerdict) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *NetworkVerdict) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *NetworkVerdict) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *NetworkVerdict) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *NetworkVerdict) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *NetworkVerdict) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// NetworkDecision reports what became of a destination, the first time that it
+// became so for the action.
+type NetworkDecision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ActionId      string                 `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	LeaseId       string                 `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Decided       *v1.NetworkDecided     `protobuf:"bytes,4,opt,name=decided,proto3" json:"decided,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkDecision) Reset() {
+	*x = NetworkDecision{}
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkDecision) ProtoMessage() {}
+
+func (x *NetworkDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkDecision.ProtoReflect.Descriptor instead.
+func (*NetworkDecision) Descriptor() ([]byte, []int) {
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *NetworkDecision) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *NetworkDecision) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *NetworkDecision) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *NetworkDecision) GetDecided() *v1.NetworkDecided {
+	if x != nil {
+		return x.Decided
+	}
+	return nil
+}
+
 type ProcessResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ExitCode      int32                  `protobuf:"varint,1,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
@@ -2466,7 +2776,7 @@ type ProcessResult struct {
 
 func (x *ProcessResult) Reset() {
 	*x = ProcessResult{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2788,7 @@ func (x *ProcessResult) String() string {
 func (*ProcessResult) ProtoMessage() {}
 
 func (x *ProcessResult) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2801,7 @@ func (x *ProcessResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessResult.ProtoReflect.Descriptor instead.
 func (*ProcessResult) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{26}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ProcessResult) GetExitCode() int32 {
@@ -2545,7 +2855,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2867,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +2880,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{27}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Prepared) GetReport() *v1.SandboxReport {
@@ -2592,7 +2902,7 @@ type PlanPatch struct {
 
 func (x *PlanPatch) Reset() {
 	*x = PlanPatch{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2914,7 @@ func (x *PlanPatch) String() string {
 func (*PlanPatch) ProtoMessage() {}
 
 func (x *PlanPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2927,7 @@ func (x *PlanPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanPatch.ProtoReflect.Descriptor instead.
 func (*PlanPatch) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{28}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PlanPatch) GetPatch() string {
@@ -2658,7 +2968,7 @@ type PatchPlan struct {
 
 func (x *PatchPlan) Reset() {
 	*x = PatchPlan{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2980,7 @@ func (x *PatchPlan) String() string {
 func (*PatchPlan) ProtoMessage() {}
 
 func (x *PatchPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2993,7 @@ func (x *PatchPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchPlan.ProtoReflect.Descriptor instead.
 func (*PatchPlan) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{29}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PatchPlan) GetChanges() []*v1.FileUpdate {
@@ -2750,7 +3060,7 @@ type FileSnapshot struct {
 
 func (x *FileSnapshot) Reset() {
 	*x = FileSnapshot{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +3072,7 @@ func (x *FileSnapshot) String() string {
 func (*FileSnapshot) ProtoMessage() {}
 
 func (x *FileSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +3085,7 @@ func (x *FileSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSnapshot.ProtoReflect.Descriptor instead.
 func (*FileSnapshot) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{30}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FileSnapshot) GetPath() string {
@@ -2828,7 +3138,7 @@ type CommitPatch struct {
 
 func (x *CommitPatch) Reset() {
 	*x = CommitPatch{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +3150,7 @@ func (x *CommitPatch) String() string {
 func (*CommitPatch) ProtoMessage() {}
 
 func (x *CommitPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +3163,7 @@ func (x *CommitPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitPatch.ProtoReflect.Descriptor instead.
 func (*CommitPatch) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{31}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CommitPatch) GetPatch() string {
@@ -2902,7 +3212,7 @@ type PatchCommitted struct {
 
 func (x *PatchCommitted) Reset() {
 	*x = PatchCommitted{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3224,7 @@ func (x *PatchCommitted) String() string {
 func (*PatchCommitted) ProtoMessage() {}
 
 func (x *PatchCommitted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3237,7 @@ func (x *PatchCommitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchCommitted.ProtoReflect.Descriptor instead.
 func (*PatchCommitted) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{32}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PatchCommitted) GetChanges() []*v1.FileUpdate {
@@ -2965,7 +3275,7 @@ type Inspect struct {
 
 func (x *Inspect) Reset() {
 	*x = Inspect{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3287,7 @@ func (x *Inspect) String() string {
 func (*Inspect) ProtoMessage() {}
 
 func (x *Inspect) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3300,7 @@ func (x *Inspect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inspect.ProtoReflect.Descriptor instead.
 func (*Inspect) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{33}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Inspect) GetCwd() string {
@@ -3032,7 +3342,7 @@ type Inspection struct {
 
 func (x *Inspection) Reset() {
 	*x = Inspection{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3354,7 @@ func (x *Inspection) String() string {
 func (*Inspection) ProtoMessage() {}
 
 func (x *Inspection) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3367,7 @@ func (x *Inspection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inspection.ProtoReflect.Descriptor instead.
 func (*Inspection) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{34}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Inspection) GetCwdExists() bool {
@@ -3126,7 +3436,7 @@ type InstructionFile struct {
 
 func (x *InstructionFile) Reset() {
 	*x = InstructionFile{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3448,7 @@ func (x *InstructionFile) String() string {
 func (*InstructionFile) ProtoMessage() {}
 
 func (x *InstructionFile) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3461,7 @@ func (x *InstructionFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstructionFile.ProtoReflect.Descriptor instead.
 func (*InstructionFile) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{35}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InstructionFile) GetPath() string {
@@ -3179,7 +3489,7 @@ type ReadFile struct {
 
 func (x *ReadFile) Reset() {
 	*x = ReadFile{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3501,7 @@ func (x *ReadFile) String() string {
 func (*ReadFile) ProtoMessage() {}
 
 func (x *ReadFile) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3514,7 @@ func (x *ReadFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFile.ProtoReflect.Descriptor instead.
 func (*ReadFile) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{36}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadFile) GetPath() string {
@@ -3231,7 +3541,7 @@ type FileContent struct {
 
 func (x *FileContent) Reset() {
 	*x = FileContent{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3553,7 @@ func (x *FileContent) String() string {
 func (*FileContent) ProtoMessage() {}
 
 func (x *FileContent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3566,7 @@ func (x *FileContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileContent.ProtoReflect.Descriptor instead.
 func (*FileContent) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{37}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FileContent) GetData() []byte {
@@ -3283,7 +3593,7 @@ type WatchFiles struct {
 
 func (x *WatchFiles) Reset() {
 	*x = WatchFiles{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3605,7 @@ func (x *WatchFiles) String() string {
 func (*WatchFiles) ProtoMessage() {}
 
 func (x *WatchFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3618,7 @@ func (x *WatchFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchFiles.ProtoReflect.Descriptor instead.
 func (*WatchFiles) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{38}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{41}
 }
 
 // SearchFiles searches until its input ends and the last query is answered.
@@ -3323,7 +3633,7 @@ type SearchFiles struct {
 
 func (x *SearchFiles) Reset() {
 	*x = SearchFiles{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3645,7 @@ func (x *SearchFiles) String() string {
 func (*SearchFiles) ProtoMessage() {}
 
 func (x *SearchFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3658,7 @@ func (x *SearchFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchFiles.ProtoReflect.Descriptor instead.
 func (*SearchFiles) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{39}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SearchFiles) GetSearch() *v1.SearchStart {
@@ -3366,7 +3676,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3688,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,22 +3701,24 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{40}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{43}
 }
 
 var File_heddle_executor_v1_executor_proto protoreflect.FileDescriptor
 
 const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\n" +
-	"!heddle/executor/v1/executor.proto\x12\x12heddle.executor.v1\x1a\x14heddle/v1/file.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xa3\x03\n" +
+	"!heddle/executor/v1/executor.proto\x12\x12heddle.executor.v1\x1a\x15heddle/v1/event.proto\x1a\x14heddle/v1/file.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xc4\x04\n" +
 	"\x0eConnectRequest\x12:\n" +
 	"\bregister\x18\x01 \x01(\v2\x1c.heddle.executor.v1.RegisterH\x00R\bregister\x12J\n" +
 	"\x0elease_released\x18\x02 \x01(\v2!.heddle.executor.v1.LeaseReleasedH\x00R\rleaseReleased\x12J\n" +
 	"\x0eaction_started\x18\x03 \x01(\v2!.heddle.executor.v1.ActionStartedH\x00R\ractionStarted\x129\n" +
 	"\x06output\x18\x04 \x01(\v2\x1f.heddle.executor.v1.OutputChunkH\x00R\x06output\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .heddle.executor.v1.ActionResultH\x00R\x06result\x12;\n" +
-	"\trenew_ack\x18\x06 \x01(\v2\x1c.heddle.executor.v1.RenewAckH\x00R\brenewAckB\t\n" +
-	"\amessage\"\x85\x05\n" +
+	"\trenew_ack\x18\x06 \x01(\v2\x1c.heddle.executor.v1.RenewAckH\x00R\brenewAck\x12M\n" +
+	"\x0fnetwork_request\x18\a \x01(\v2\".heddle.executor.v1.NetworkRequestH\x00R\x0enetworkRequest\x12P\n" +
+	"\x10network_decision\x18\b \x01(\v2#.heddle.executor.v1.NetworkDecisionH\x00R\x0fnetworkDecisionB\t\n" +
+	"\amessage\"\xd4\x05\n" +
 	"\x0fConnectResponse\x12@\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\v2\x1e.heddle.executor.v1.RegisteredH\x00R\n" +
@@ -3422,7 +3734,8 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\n" +
 	"result_ack\x18\t \x01(\v2\x1d.heddle.executor.v1.ResultAckH\x00R\tresultAck\x12:\n" +
 	"\bdraining\x18\n" +
-	" \x01(\v2\x1c.heddle.executor.v1.DrainingH\x00R\bdrainingB\t\n" +
+	" \x01(\v2\x1c.heddle.executor.v1.DrainingH\x00R\bdraining\x12M\n" +
+	"\x0fnetwork_verdict\x18\v \x01(\v2\".heddle.executor.v1.NetworkVerdictH\x00R\x0enetworkVerdictB\t\n" +
 	"\amessage\"\x9f\x04\n" +
 	"\bRegister\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
@@ -3584,7 +3897,30 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\tResultAck\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\"\n" +
 	"\n" +
-	"\bDraining\"\xed\x01\n" +
+	"\bDraining\"\xc1\x01\n" +
+	"\x0eNetworkRequest\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
+	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x06 \x01(\rR\x04port\x12\x1a\n" +
+	"\bprotocol\x18\a \x01(\tR\bprotocol\"\xbf\x01\n" +
+	"\x0eNetworkVerdict\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
+	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x18\n" +
+	"\aallowed\x18\x05 \x01(\bR\aallowed\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"\x94\x01\n" +
+	"\x0fNetworkDecision\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
+	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x123\n" +
+	"\adecided\x18\x04 \x01(\v2\x19.heddle.v1.NetworkDecidedR\adecided\"\xed\x01\n" +
 	"\rProcessResult\x12\x1b\n" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x123\n" +
 	"\averdict\x18\x02 \x01(\v2\x19.heddle.v1.ProcessVerdictR\averdict\x12\x1f\n" +
@@ -3679,7 +4015,7 @@ func file_heddle_executor_v1_executor_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_executor_v1_executor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_heddle_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_heddle_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_heddle_executor_v1_executor_proto_goTypes = []any{
 	(StdinMode)(0),            // 0: heddle.executor.v1.StdinMode
 	(*ConnectRequest)(nil),    // 1: heddle.executor.v1.ConnectRequest
@@ -3708,33 +4044,37 @@ var file_heddle_executor_v1_executor_proto_goTypes = []any{
 	(*ActionResult)(nil),      // 24: heddle.executor.v1.ActionResult
 	(*ResultAck)(nil),         // 25: heddle.executor.v1.ResultAck
 	(*Draining)(nil),          // 26: heddle.executor.v1.Draining
-	(*ProcessResult)(nil),     // 27: heddle.executor.v1.ProcessResult
-	(*Prepared)(nil),          // 28: heddle.executor.v1.Prepared
-	(*PlanPatch)(nil),         // 29: heddle.executor.v1.PlanPatch
-	(*PatchPlan)(nil),         // 30: heddle.executor.v1.PatchPlan
-	(*FileSnapshot)(nil),      // 31: heddle.executor.v1.FileSnapshot
-	(*CommitPatch)(nil),       // 32: heddle.executor.v1.CommitPatch
-	(*PatchCommitted)(nil),    // 33: heddle.executor.v1.PatchCommitted
-	(*Inspect)(nil),           // 34: heddle.executor.v1.Inspect
-	(*Inspection)(nil),        // 35: heddle.executor.v1.Inspection
-	(*InstructionFile)(nil),   // 36: heddle.executor.v1.InstructionFile
-	(*ReadFile)(nil),          // 37: heddle.executor.v1.ReadFile
-	(*FileContent)(nil),       // 38: heddle.executor.v1.FileContent
-	(*WatchFiles)(nil),        // 39: heddle.executor.v1.WatchFiles
-	(*SearchFiles)(nil),       // 40: heddle.executor.v1.SearchFiles
-	(*Ended)(nil),             // 41: heddle.executor.v1.Ended
-	nil,                       // 42: heddle.executor.v1.Register.LabelsEntry
-	nil,                       // 43: heddle.executor.v1.PatchPlan.BaseHashesEntry
-	nil,                       // 44: heddle.executor.v1.CommitPatch.BaseHashesEntry
-	(*v1.SandboxReport)(nil),  // 45: heddle.v1.SandboxReport
-	(*v1.SandboxPolicy)(nil),  // 46: heddle.v1.SandboxPolicy
-	(*v1.FileOperation)(nil),  // 47: heddle.v1.FileOperation
-	(*v1.ActionError)(nil),    // 48: heddle.v1.ActionError
-	(*v1.FileOutcome)(nil),    // 49: heddle.v1.FileOutcome
-	(*v1.ProcessVerdict)(nil), // 50: heddle.v1.ProcessVerdict
-	(*v1.FileUpdate)(nil),     // 51: heddle.v1.FileUpdate
-	(*v1.GitInfo)(nil),        // 52: heddle.v1.GitInfo
-	(*v1.SearchStart)(nil),    // 53: heddle.v1.SearchStart
+	(*NetworkRequest)(nil),    // 27: heddle.executor.v1.NetworkRequest
+	(*NetworkVerdict)(nil),    // 28: heddle.executor.v1.NetworkVerdict
+	(*NetworkDecision)(nil),   // 29: heddle.executor.v1.NetworkDecision
+	(*ProcessResult)(nil),     // 30: heddle.executor.v1.ProcessResult
+	(*Prepared)(nil),          // 31: heddle.executor.v1.Prepared
+	(*PlanPatch)(nil),         // 32: heddle.executor.v1.PlanPatch
+	(*PatchPlan)(nil),         // 33: heddle.executor.v1.PatchPlan
+	(*FileSnapshot)(nil),      // 34: heddle.executor.v1.FileSnapshot
+	(*CommitPatch)(nil),       // 35: heddle.executor.v1.CommitPatch
+	(*PatchCommitted)(nil),    // 36: heddle.executor.v1.PatchCommitted
+	(*Inspect)(nil),           // 37: heddle.executor.v1.Inspect
+	(*Inspection)(nil),        // 38: heddle.executor.v1.Inspection
+	(*InstructionFile)(nil),   // 39: heddle.executor.v1.InstructionFile
+	(*ReadFile)(nil),          // 40: heddle.executor.v1.ReadFile
+	(*FileContent)(nil),       // 41: heddle.executor.v1.FileContent
+	(*WatchFiles)(nil),        // 42: heddle.executor.v1.WatchFiles
+	(*SearchFiles)(nil),       // 43: heddle.executor.v1.SearchFiles
+	(*Ended)(nil),             // 44: heddle.executor.v1.Ended
+	nil,                       // 45: heddle.executor.v1.Register.LabelsEntry
+	nil,                       // 46: heddle.executor.v1.PatchPlan.BaseHashesEntry
+	nil,                       // 47: heddle.executor.v1.CommitPatch.BaseHashesEntry
+	(*v1.SandboxReport)(nil),  // 48: heddle.v1.SandboxReport
+	(*v1.SandboxPolicy)(nil),  // 49: heddle.v1.SandboxPolicy
+	(*v1.FileOperation)(nil),  // 50: heddle.v1.FileOperation
+	(*v1.ActionError)(nil),    // 51: heddle.v1.ActionError
+	(*v1.FileOutcome)(nil),    // 52: heddle.v1.FileOutcome
+	(*v1.NetworkDecided)(nil), // 53: heddle.v1.NetworkDecided
+	(*v1.ProcessVerdict)(nil), // 54: heddle.v1.ProcessVerdict
+	(*v1.FileUpdate)(nil),     // 55: heddle.v1.FileUpdate
+	(*v1.GitInfo)(nil),        // 56: heddle.v1.GitInfo
+	(*v1.SearchStart)(nil),    // 57: heddle.v1.SearchStart
 }
 var file_heddle_executor_v1_executor_proto_depIdxs = []int32{
 	3,  // 0: heddle.executor.v1.ConnectRequest.register:type_name -> heddle.executor.v1.Register
@@ -3743,65 +4083,69 @@ var file_heddle_executor_v1_executor_proto_depIdxs = []int32{
 	22, // 3: heddle.executor.v1.ConnectRequest.output:type_name -> heddle.executor.v1.OutputChunk
 	24, // 4: heddle.executor.v1.ConnectRequest.result:type_name -> heddle.executor.v1.ActionResult
 	10, // 5: heddle.executor.v1.ConnectRequest.renew_ack:type_name -> heddle.executor.v1.RenewAck
-	5,  // 6: heddle.executor.v1.ConnectResponse.registered:type_name -> heddle.executor.v1.Registered
-	7,  // 7: heddle.executor.v1.ConnectResponse.assignments:type_name -> heddle.executor.v1.Assignments
-	8,  // 8: heddle.executor.v1.ConnectResponse.grant:type_name -> heddle.executor.v1.LeaseGrant
-	9,  // 9: heddle.executor.v1.ConnectResponse.renewal:type_name -> heddle.executor.v1.LeaseRenewal
-	11, // 10: heddle.executor.v1.ConnectResponse.revoke:type_name -> heddle.executor.v1.LeaseRevoke
-	13, // 11: heddle.executor.v1.ConnectResponse.action:type_name -> heddle.executor.v1.Action
-	16, // 12: heddle.executor.v1.ConnectResponse.control:type_name -> heddle.executor.v1.ActionControl
-	23, // 13: heddle.executor.v1.ConnectResponse.output_ack:type_name -> heddle.executor.v1.OutputAck
-	25, // 14: heddle.executor.v1.ConnectResponse.result_ack:type_name -> heddle.executor.v1.ResultAck
-	26, // 15: heddle.executor.v1.ConnectResponse.draining:type_name -> heddle.executor.v1.Draining
-	42, // 16: heddle.executor.v1.Register.labels:type_name -> heddle.executor.v1.Register.LabelsEntry
-	45, // 17: heddle.executor.v1.Register.sandbox_report:type_name -> heddle.v1.SandboxReport
-	6,  // 18: heddle.executor.v1.Register.leases:type_name -> heddle.executor.v1.Lease
-	4,  // 19: heddle.executor.v1.Register.running:type_name -> heddle.executor.v1.RunningAction
-	6,  // 20: heddle.executor.v1.Assignments.leases:type_name -> heddle.executor.v1.Lease
-	6,  // 21: heddle.executor.v1.LeaseGrant.lease:type_name -> heddle.executor.v1.Lease
-	6,  // 22: heddle.executor.v1.LeaseRenewal.leases:type_name -> heddle.executor.v1.Lease
-	46, // 23: heddle.executor.v1.Action.policy:type_name -> heddle.v1.SandboxPolicy
-	14, // 24: heddle.executor.v1.Action.prepare:type_name -> heddle.executor.v1.Prepare
-	15, // 25: heddle.executor.v1.Action.start_process:type_name -> heddle.executor.v1.StartProcess
-	29, // 26: heddle.executor.v1.Action.plan_patch:type_name -> heddle.executor.v1.PlanPatch
-	32, // 27: heddle.executor.v1.Action.commit_patch:type_name -> heddle.executor.v1.CommitPatch
-	34, // 28: heddle.executor.v1.Action.inspect:type_name -> heddle.executor.v1.Inspect
-	37, // 29: heddle.executor.v1.Action.read_file:type_name -> heddle.executor.v1.ReadFile
-	47, // 30: heddle.executor.v1.Action.file_operation:type_name -> heddle.v1.FileOperation
-	39, // 31: heddle.executor.v1.Action.watch_files:type_name -> heddle.executor.v1.WatchFiles
-	40, // 32: heddle.executor.v1.Action.search_files:type_name -> heddle.executor.v1.SearchFiles
-	0,  // 33: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
-	17, // 34: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
-	18, // 35: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
-	19, // 36: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
-	20, // 37: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
-	48, // 38: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
-	27, // 39: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
-	30, // 40: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
-	33, // 41: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
-	28, // 42: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
-	35, // 43: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
-	38, // 44: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
-	49, // 45: heddle.executor.v1.ActionResult.file_outcome:type_name -> heddle.v1.FileOutcome
-	41, // 46: heddle.executor.v1.ActionResult.ended:type_name -> heddle.executor.v1.Ended
-	50, // 47: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
-	45, // 48: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
-	51, // 49: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
-	43, // 50: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
-	31, // 51: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
-	44, // 52: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
-	51, // 53: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
-	31, // 54: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
-	52, // 55: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
-	36, // 56: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
-	53, // 57: heddle.executor.v1.SearchFiles.search:type_name -> heddle.v1.SearchStart
-	1,  // 58: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
-	2,  // 59: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
-	59, // [59:60] is the sub-list for method output_type
-	58, // [58:59] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	27, // 6: heddle.executor.v1.ConnectRequest.network_request:type_name -> heddle.executor.v1.NetworkRequest
+	29, // 7: heddle.executor.v1.ConnectRequest.network_decision:type_name -> heddle.executor.v1.NetworkDecision
+	5,  // 8: heddle.executor.v1.ConnectResponse.registered:type_name -> heddle.executor.v1.Registered
+	7,  // 9: heddle.executor.v1.ConnectResponse.assignments:type_name -> heddle.executor.v1.Assignments
+	8,  // 10: heddle.executor.v1.ConnectResponse.grant:type_name -> heddle.executor.v1.LeaseGrant
+	9,  // 11: heddle.executor.v1.ConnectResponse.renewal:type_name -> heddle.executor.v1.LeaseRenewal
+	11, // 12: heddle.executor.v1.ConnectResponse.revoke:type_name -> heddle.executor.v1.LeaseRevoke
+	13, // 13: heddle.executor.v1.ConnectResponse.action:type_name -> heddle.executor.v1.Action
+	16, // 14: heddle.executor.v1.ConnectResponse.control:type_name -> heddle.executor.v1.ActionControl
+	23, // 15: heddle.executor.v1.ConnectResponse.output_ack:type_name -> heddle.executor.v1.OutputAck
+	25, // 16: heddle.executor.v1.ConnectResponse.result_ack:type_name -> heddle.executor.v1.ResultAck
+	26, // 17: heddle.executor.v1.ConnectResponse.draining:type_name -> heddle.executor.v1.Draining
+	28, // 18: heddle.executor.v1.ConnectResponse.network_verdict:type_name -> heddle.executor.v1.NetworkVerdict
+	45, // 19: heddle.executor.v1.Register.labels:type_name -> heddle.executor.v1.Register.LabelsEntry
+	48, // 20: heddle.executor.v1.Register.sandbox_report:type_name -> heddle.v1.SandboxReport
+	6,  // 21: heddle.executor.v1.Register.leases:type_name -> heddle.executor.v1.Lease
+	4,  // 22: heddle.executor.v1.Register.running:type_name -> heddle.executor.v1.RunningAction
+	6,  // 23: heddle.executor.v1.Assignments.leases:type_name -> heddle.executor.v1.Lease
+	6,  // 24: heddle.executor.v1.LeaseGrant.lease:type_name -> heddle.executor.v1.Lease
+	6,  // 25: heddle.executor.v1.LeaseRenewal.leases:type_name -> heddle.executor.v1.Lease
+	49, // 26: heddle.executor.v1.Action.policy:type_name -> heddle.v1.SandboxPolicy
+	14, // 27: heddle.executor.v1.Action.prepare:type_name -> heddle.executor.v1.Prepare
+	15, // 28: heddle.executor.v1.Action.start_process:type_name -> heddle.executor.v1.StartProcess
+	32, // 29: heddle.executor.v1.Action.plan_patch:type_name -> heddle.executor.v1.PlanPatch
+	35, // 30: heddle.executor.v1.Action.commit_patch:type_name -> heddle.executor.v1.CommitPatch
+	37, // 31: heddle.executor.v1.Action.inspect:type_name -> heddle.executor.v1.Inspect
+	40, // 32: heddle.executor.v1.Action.read_file:type_name -> heddle.executor.v1.ReadFile
+	50, // 33: heddle.executor.v1.Action.file_operation:type_name -> heddle.v1.FileOperation
+	42, // 34: heddle.executor.v1.Action.watch_files:type_name -> heddle.executor.v1.WatchFiles
+	43, // 35: heddle.executor.v1.Action.search_files:type_name -> heddle.executor.v1.SearchFiles
+	0,  // 36: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
+	17, // 37: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
+	18, // 38: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
+	19, // 39: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
+	20, // 40: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
+	51, // 41: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
+	30, // 42: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
+	33, // 43: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
+	36, // 44: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
+	31, // 45: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
+	38, // 46: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
+	41, // 47: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
+	52, // 48: heddle.executor.v1.ActionResult.file_outcome:type_name -> heddle.v1.FileOutcome
+	44, // 49: heddle.executor.v1.ActionResult.ended:type_name -> heddle.executor.v1.Ended
+	53, // 50: heddle.executor.v1.NetworkDecision.decided:type_name -> heddle.v1.NetworkDecided
+	54, // 51: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
+	48, // 52: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
+	55, // 53: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
+	46, // 54: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
+	34, // 55: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
+	47, // 56: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
+	55, // 57: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
+	34, // 58: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
+	56, // 59: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
+	39, // 60: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
+	57, // 61: heddle.executor.v1.SearchFiles.search:type_name -> heddle.v1.SearchStart
+	1,  // 62: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
+	2,  // 63: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
+	63, // [63:64] is the sub-list for method output_type
+	62, // [62:63] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_heddle_executor_v1_executor_proto_init() }
@@ -3816,6 +4160,8 @@ func file_heddle_executor_v1_executor_proto_init() {
 		(*ConnectRequest_Output)(nil),
 		(*ConnectRequest_Result)(nil),
 		(*ConnectRequest_RenewAck)(nil),
+		(*ConnectRequest_NetworkRequest)(nil),
+		(*ConnectRequest_NetworkDecision)(nil),
 	}
 	file_heddle_executor_v1_executor_proto_msgTypes[1].OneofWrappers = []any{
 		(*ConnectResponse_Registered)(nil),
@@ -3828,6 +4174,7 @@ func file_heddle_executor_v1_executor_proto_init() {
 		(*ConnectResponse_OutputAck)(nil),
 		(*ConnectResponse_ResultAck)(nil),
 		(*ConnectResponse_Draining)(nil),
+		(*ConnectResponse_NetworkVerdict)(nil),
 	}
 	file_heddle_executor_v1_executor_proto_msgTypes[12].OneofWrappers = []any{
 		(*Action_Prepare)(nil),
@@ -3863,7 +4210,7 @@ func file_heddle_executor_v1_executor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_executor_v1_executor_proto_rawDesc), len(file_heddle_executor_v1_executor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

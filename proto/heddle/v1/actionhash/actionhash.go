@@ -7,6 +7,8 @@
 // big-endian uint64 followed by its bytes; a list is its length as a big-endian
 // uint64 followed by its elements; an integer is a big-endian uint64; a bool is
 // one byte. Maps are lists of key and value in the byte order of the keys.
+// The lists, ports and miss rule of a policy's network follow its other fields
+// only when the network is proxied.
 // Nothing is normalised: two spellings of one path are two actions.
 package actionhash
 
@@ -105,4 +107,14 @@ func (e encoder) policy(p *heddlev1.SandboxPolicy) {
 	e.bool(p.GetHostTmp())
 	e.bool(p.GetExcludeTmpdirEnvVar())
 	e.bool(p.GetExcludeSlashTmp())
+	if p.GetNetwork() != heddlev1.NetworkMode_NETWORK_MODE_PROXIED {
+		return
+	}
+	e.strings(p.GetNetworkAllow())
+	e.strings(p.GetNetworkDeny())
+	e.uint(uint64(len(p.GetNetworkPorts())))
+	for _, port := range p.GetNetworkPorts() {
+		e.uint(uint64(port))
+	}
+	e.uint(uint64(p.GetNetworkMiss()))
 }

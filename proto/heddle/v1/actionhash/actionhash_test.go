@@ -16,6 +16,39 @@ func policy() *heddlev1.SandboxPolicy {
 	}
 }
 
+func proxied() *heddlev1.SandboxPolicy {
+	p := policy()
+	p.Network = heddlev1.NetworkMode_NETWORK_MODE_PROXIED
+	p.NetworkAllow, p.NetworkDeny = []string{"pypi.org", "*.test:8080"}, []string{"bad.test"}
+	p.NetworkPorts, p.NetworkMiss = []uint32{443, 8443}, heddlev1.NetworkMiss_NETWORK_MISS_ASK
+	return p
+}
+
+func bareProxied() *heddlev1.SandboxPolicy {
+	p := policy()
+	p.Network, p.NetworkMiss = heddlev1.NetworkMode_NETWORK_MODE_PROXIED, heddlev1.NetworkMiss_NETWORK_MISS_DENY
+	return p
+}
+
+// TestNetworkCounts: every field of a proxied network is in the hash, and none of any other.
+func TestNetworkCounts(t *testing.T) {
+	hash := func(p *heddlev1.SandboxPolicy) string { return string(actionhash.Process([]string{"a"}, "/", nil, false, p, "/")) }
+	for name, change := range map[string]func(*heddlev1.SandboxPolicy){
+		"allow": func(p *heddlev1.SandboxPolicy) { p.NetworkAllow = append(p.NetworkAllow, "x") },
+		"deny":  func(p *heddlev1.SandboxPolicy) { p.NetworkDeny = nil },
+		"moved": func(p *heddlev1.SandboxPolicy) { p.NetworkAllow, p.NetworkDeny = p.NetworkDeny, p.NetworkAllow },
+		"ports": func(p *heddlev1.SandboxPolicy) { p.NetworkPorts = p.NetworkPorts[:1] },
+		"miss":  func(p *heddlev1.SandboxPolicy) { p.NetworkMiss = heddlev1.NetworkMiss_NETWORK_MISS_DENY },
+		"mode":  func(p *heddlev1.SandboxPolicy) { p.Network = heddlev1.NetworkMode_NETWORK_MODE_FULL },
+	} {
+		p := proxied()
+		change(p)
+		if hash(p) == hash(proxied()) {
+			t.Errorf("%s: another network has the same hash", name)
+		}
+	}
+}
+
 // The golden values were computed from the encoding in the package comment by
 // an independent program; they must never change under one Tag.
 func TestGoldenVectors(t *testing.T) {
@@ -26,6 +59,10 @@ func TestGoldenVectors(t *testing.T) {
 		"process": {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, policy(), "/w"), goldenProcess},
 		"patch":   {actionhash.Patch("*** Begin Patch\n*** End Patch\n", "/w", map[string][]byte{"/w/b": {2}, "/w/a": {1}}, policy(), "/w"), goldenPatch},
 		"stdin":   {actionhash.Stdin("act-1", []byte("y\n")), goldenStdin},
+
+		"proxied":       {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, proxied(), "/w"), goldenProxied},
+		"proxied, bare": {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, bareProxied(), "/w"), goldenProxiedBare},
+		"proxied patch": {actionhash.Patch("*** Begin Patch\n*** End Patch\n", "/w", map[string][]byte{"/w/b": {2}, "/w/a": {1}}, proxied(), "/w"), goldenProxiedPatch},
 	}
 	for name, c := range cases {
 		if got := hex.EncodeToString(c.got); got != c.want {
