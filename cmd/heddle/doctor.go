@@ -38,6 +38,7 @@ what can be done. It exits with 1 when workspace-write cannot be enforced.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	addStoreCheck(cmd)
 	return cmd
 }
 

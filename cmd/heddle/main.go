@@ -95,6 +95,7 @@ control plane of the home ($HEDDLE_HOME, else ~/.heddle) and share it.`,
 	})
 	root.AddCommand(
 		newAppServerCommand(),
+		newBackupCommand(),
 		newControlPlaneCommand(),
 		newDemoCommand(),
 		newDoctorCommand(),
