@@ -20,7 +20,7 @@ type Note struct {
 // its number, and no beginning or end of a turn or item between two notes was
 // left out.
 func CheckNotes(notes []Note, log []*heddlev1.Event) []Violation {
-	if len(notes) == 0 {
+	if len(notes) == 0 || len(log) == 0 {
 		return nil
 	}
 	bySeq := make(map[uint64]*heddlev1.Event, len(log))

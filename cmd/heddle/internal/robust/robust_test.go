@@ -134,7 +134,7 @@ func (r *run) calm() {
 
 // finish waits until everything has ended and checks all that must hold then.
 func (r *run) finish(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute+time.Duration(r.tally.faults())*time.Second)
 	defer cancel()
 	for _, s := range r.seats {
 		if _, err := s.connect(ctx); err != nil {
