@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 )
 
 // audit looks for what no mount prevents: a protected name that did not exist and was created, or a protected
@@ -35,54 +34,4 @@ func (pl *plan) audit(quarantine string) []Violation {
 		out = append(out, v)
 	}
 	return out
-}
-
-// remove moves path into the quarantine. Across file systems it is copied; what cannot be copied stays, renamed
-// so that nothing uses it.
-func remove(path, quarantine, what string) Violation {
-	v := Violation{Path: path, What: what}
-	if err := os.MkdirAll(quarantine, 0o700); err != nil {
-		v.What += fmt.Sprintf("; it is still there: %v", err)
-		return v
-	}
-	to := filepath.Join(quarantine, randomID()+"-"+filepath.Base(path))
-	err := os.Rename(path, to)
-	if err != nil {
-		err = moveAcross(path, to)
-	}
-	if err != nil {
-		v.What += fmt.Sprintf("; it is still there: %v", err)
-		return v
-	}
-	v.Quarantine = to
-	return v
-}
-
-// moveAcross takes path out of use first, by renaming it in place, and then copies it. os.Root keeps the copy
-// from following a link out of the tree.
-func moveAcross(path, to string) error {
-	aside := filepath.Join(filepath.Dir(path), ".heddle-quarantine-"+randomID())
-	if err := os.Rename(path, aside); err != nil {
-		return err
-	}
-	fi, err := os.Lstat(aside)
-	if err != nil {
-		return err
-	}
-	if fi.IsDir() {
-		r, err := os.OpenRoot(aside)
-		if err != nil {
-			return err
-		}
-		err = os.CopyFS(to, r.FS())
-		r.Close()
-		if err != nil { // a device, a link to outside: the content is not worth keeping unsafe names for
-			_ = os.RemoveAll(to)
-		}
-	} else if fi.Mode().IsRegular() {
-		if b, err := os.ReadFile(aside); err == nil {
-			_ = os.WriteFile(to, b, 0o600)
-		}
-	}
-	return os.RemoveAll(aside)
 }

@@ -33,8 +33,18 @@ func (f FS) do(ctx context.Context, name string, req guestproto.File, fds ...int
 		if err != nil {
 			return answer{}, err
 		}
+		sc := f.s.scanner()
+		if !req.Op.Changes() {
+			sc = nil
+		}
+		if sc != nil {
+			sc.begin()
+		}
 		a, err := b.call(ctx, guestproto.KFile, req.Encode(), fds...)
 		b.release()
+		if sc != nil {
+			sc.touched()
+		}
 		var ge *guestError
 		switch {
 		case err == nil:
@@ -43,7 +53,7 @@ func (f FS) do(ctx context.Context, name string, req guestproto.File, fds ...int
 			return answer{}, &fs.PathError{Op: name, Path: req.Path, Err: ge.errno}
 		case !errors.Is(err, ErrLost):
 			return answer{}, err
-		case req.Op != guestproto.OpRead && req.Op != guestproto.OpStat && req.Op != guestproto.OpReadDir:
+		case req.Op.Changes():
 			return answer{}, &fs.PathError{Op: name, Path: req.Path, Err: ErrLost} // it may have happened
 		}
 	}

@@ -45,7 +45,11 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	if cfg.DrainGrace == 0 {
 		cfg.DrainGrace = 100 * time.Millisecond
 	}
-	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+	create := os.MkdirAll
+	if cfg.Existing {
+		create = mkdir
+	}
+	if err := create(cfg.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make sandbox state directory: %w", err)
 	}
 	real, err := filepath.EvalSymlinks(cfg.StateDir)
@@ -217,6 +221,7 @@ type Sandbox struct {
 	fence   time.Time
 	closed  bool
 	pending []Violation // found between commands, told by the next result
+	scan    *scanner    // at WorkspaceWrite, from the first instance on
 }
 
 // Policy returns the normalized policy that is enforced.
@@ -266,6 +271,9 @@ func (s *Sandbox) use(ctx context.Context) (*box, error) {
 
 func (s *Sandbox) create(c *creation) {
 	b, err := s.m.newBox(s.policy)
+	if err == nil && s.policy.Level == WorkspaceWrite {
+		s.survey(b.plan)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer close(c.done)
@@ -284,6 +292,48 @@ func (s *Sandbox) create(c *creation) {
 		_ = b.setDeadline(s.fence) // fails only for a lost instance, which is noticed at its first use
 	}
 	s.cur = b
+}
+
+// surveyWait is how long a new instance may wait for what is known of its repositories. It is hidden behind the
+// first model call; with a larger tree, change times tell the user's from what commands made.
+const surveyWait = 20 * time.Millisecond
+
+// survey learns what repositories lie in the roots.
+func (s *Sandbox) survey(pl *plan) {
+	s.mu.Lock()
+	first := s.scan == nil
+	if first {
+		s.scan = newScanner(s.m.log, s.quarantine())
+	}
+	sc := s.scan
+	s.mu.Unlock()
+	sc.turn <- struct{}{}
+	sc.update(pl)
+	if !first {
+		<-sc.turn
+		return
+	}
+	done := make(chan struct{})
+	sc.wg.Go(func() {
+		sc.addLate(sc.look(true))
+		<-sc.turn
+		close(done)
+	})
+	t := time.NewTimer(surveyWait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}
+
+func (s *Sandbox) quarantine() string { return filepath.Join(s.m.cfg.StateDir, "quarantine") }
+
+// scanner returns the watch over repositories, or nil where there is none.
+func (s *Sandbox) scanner() *scanner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.scan
 }
 
 // fresh reports whether an instance still shows the host as it is. What a running command planted is removed
@@ -307,7 +357,7 @@ func (s *Sandbox) audit(b *box) []Violation {
 	if s.policy.Level != WorkspaceWrite {
 		return nil
 	}
-	return b.plan.audit(filepath.Join(s.m.cfg.StateDir, "quarantine"))
+	return b.plan.audit(s.quarantine())
 }
 
 func deleteGone(l []*box) []*box {
@@ -364,6 +414,9 @@ func (s *Sandbox) Close(ctx context.Context) error {
 	}
 	for _, b := range all {
 		errs = append(errs, b.gone(ctx))
+	}
+	if sc := s.scanner(); sc != nil {
+		sc.close()
 	}
 	return errors.Join(errs...)
 }

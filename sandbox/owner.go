@@ -34,7 +34,7 @@ func randomID() string {
 func newOwner(stateDir string) (*owner, error) {
 	o := &owner{id: randomID()}
 	o.dir = filepath.Join(stateDir, "owners", o.id)
-	if err := os.MkdirAll(filepath.Dir(o.dir), 0o700); err != nil {
+	if err := mkdir(filepath.Dir(o.dir), 0o700); err != nil {
 		return nil, fmt.Errorf("make sandbox state directory: %w", err)
 	}
 	if err := os.Mkdir(o.dir, 0o700); err != nil {

@@ -24,7 +24,10 @@ type plan struct {
 	guarded   []identity // protected names that exist and are no links
 	foreign   bool       // a root is not owned by us: root needs to override ownership
 	tmpHidden bool
-	covers    string // prefix of the empty things that hide paths
+	gitDirs   []string // git directories that are writable, at GitCommit
+	frozen    []string // parts of them that are not
+	gitNote   string   // why a .git is protected although GitCommit was asked for
+	covers    string   // prefix of the empty things that hide paths
 }
 
 // expectation is one thing that must hold inside right after the mounts were made.
@@ -68,9 +71,17 @@ func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) 
 	}
 	for _, r := range pl.roots {
 		for _, name := range p.Protected {
+			if name == gitName && p.Git == GitCommit {
+				pl.openGit(binds, filepath.Join(r, name))
+				continue
+			}
 			pl.protect(binds, filepath.Join(r, name))
 		}
 	}
+	for _, r := range append([]string{pl.dir}, pl.roots...) {
+		pl.showGit(binds, r)
+	}
+	pl.pin(binds)
 	for _, path := range slices.Sorted(mapKeys(binds)) { // parents before what is in them
 		pl.mounts = append(pl.mounts, binds[path])
 	}
@@ -218,7 +229,7 @@ func (pl *plan) protect(binds map[string]guestproto.Mount, path string) {
 }
 
 func (pl *plan) protectReal(binds map[string]guestproto.Mount, path string) {
-	if slices.Contains(pl.roots, path) || !slices.ContainsFunc(pl.roots, func(r string) bool { return within(path, r) }) {
+	if slices.Contains(pl.roots, path) || !pl.writable(path) {
 		return // named as writable itself, or read-only anyway
 	}
 	if _, done := binds[path]; done {
@@ -231,7 +242,7 @@ func (pl *plan) protectReal(binds map[string]guestproto.Mount, path string) {
 	binds[path] = guestproto.Mount{Kind: guestproto.MountBind, Source: path, Dest: path, ReadOnly: true}
 	pl.watch = append(pl.watch, id)
 	pl.expect = append(pl.expect, expectation{path: path, id: id, readOnly: true})
-	if id.mode.IsRegular() && filepath.Base(path) == ".git" {
+	if id.mode.IsRegular() && filepath.Base(path) == gitName {
 		for _, d := range gitDirs(path) {
 			pl.protectReal(binds, d)
 		}

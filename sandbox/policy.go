@@ -73,6 +73,20 @@ const (
 	NetProxied
 )
 
+// GitMode says what WorkspaceWrite commands may do to the repository of a writable root.
+type GitMode uint8
+
+const (
+	// GitProtected keeps .git read-only.
+	GitProtected GitMode = iota
+	// GitCommit lets git add, commit, branch, stash, rebase and use worktrees, also in a linked worktree and a
+	// submodule whose git directory lies elsewhere. What could make git run something later (hooks,
+	// configuration, attributes, links to other directories) stays read-only, or is moved away and told.
+	GitCommit
+)
+
+const gitName = ".git"
+
 // Limits bounds what the commands of one sandbox may use. Zero means the stated default. A limit that
 // the host cannot enforce appears as a Gap in Report.
 type Limits struct {
@@ -104,6 +118,8 @@ type Policy struct {
 	DenyRead []string
 	Tmp      TmpMode
 	Net      NetMode
+	// Git is about the protected name .git; it has no effect when that is not protected.
+	Git GitMode
 	// Proxy are the destinations of NetProxied; ignored at other modes.
 	Proxy  netproxy.Lists
 	Limits Limits
@@ -113,6 +129,9 @@ type Policy struct {
 func (p Policy) normalized() (Policy, error) {
 	if int(p.Level) >= len(levelNames) {
 		return p, fmt.Errorf("sandbox policy: unknown level %d", p.Level)
+	}
+	if p.Git > GitCommit {
+		return p, fmt.Errorf("sandbox policy: unknown git mode %d", p.Git)
 	}
 	if p.Protected == nil {
 		p.Protected = DefaultProtected()

@@ -30,6 +30,7 @@ type Proc struct {
 	master *os.File
 
 	denied   []string // sockets of the host; guarded by box.mu
+	scan     *scanner // nil: nothing to look at afterwards
 	before   limitCounts
 	started  time.Time
 	killed   atomic.Bool
@@ -98,6 +99,9 @@ func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err erro
 		return nil, err
 	}
 	fds = append(fds, pipes.theirs...)
+	if p.scan = s.scanner(); p.scan != nil {
+		p.scan.begin()
+	}
 	p.before = b.limits.count()
 	p.started = time.Now()
 	if err = b.conn.Send(guestproto.KStart, id, req.Encode(), fds...); err != nil {
@@ -157,6 +161,9 @@ func (p *Proc) accept(a answer, dir string, tty bool) error {
 func (p *Proc) drop() {
 	p.b.unregister(p.id)
 	p.proxy.close()
+	if p.scan != nil {
+		p.scan.leave()
+	}
 	if p.leaf != nil {
 		if _, err := p.leaf.finish(0); err != nil {
 			p.s.m.log.Warn("cgroup of a command stays", "err", err)
@@ -217,6 +224,9 @@ func (p *Proc) follow(timeout time.Duration) {
 	p.result.Violations = append(append(p.result.Violations, p.s.pending...), p.s.audit(p.b)...)
 	p.s.pending = nil
 	p.s.mu.Unlock()
+	if p.scan != nil {
+		p.result.Violations = append(p.result.Violations, p.scan.end(p.result.Duration)...)
+	}
 }
 
 func (p *Proc) grace() time.Duration {

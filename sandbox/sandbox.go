@@ -32,6 +32,9 @@ type Config struct {
 	// DrainGrace is how long leftovers of a finished command may finish writing before they are killed
 	// (`exec > >(tee log)`). Default 100 ms.
 	DrainGrace time.Duration
+	// Existing makes NewManager fail, instead of making the directories above StateDir, when they are gone. It is
+	// for work in the background that must not bring back what was deleted meanwhile.
+	Existing bool
 	// NoCgroup makes the manager act as on a host without a usable cgroup v2 hierarchy.
 	NoCgroup bool
 }

@@ -20,14 +20,15 @@ func skeleton(stateDir string) (string, error) {
 		fmt.Fprintf(sum, "%s\x00%v\x00%s\x00", e.Name(), e.Type(), link)
 	}
 	dir := filepath.Join(stateDir, "rootfs-"+hex.EncodeToString(sum.Sum(nil)[:6]))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// Mkdir, here and below: a state directory that was deleted meanwhile must not come back.
+	if err := mkdir(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make sandbox root: %w", err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask
 		return "", fmt.Errorf("make sandbox root: %w", err)
 	}
 	for _, name := range private[:5] {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+		if err := mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			return "", fmt.Errorf("make sandbox root: %w", err)
 		}
 	}
@@ -44,4 +45,12 @@ func skeleton(stateDir string) (string, error) {
 		}
 	}
 	return dir, nil
+}
+
+// mkdir makes one directory; one that exists is not an error.
+func mkdir(path string, mode os.FileMode) error {
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }

@@ -97,6 +97,7 @@ func refreshReport(ctx context.Context, ex *executor.Executor, boxes sandbox.Con
 		return
 	case <-time.After(reportRefresh):
 	}
+	boxes.Existing = true // a home that was deleted meanwhile stays so
 	now := probeReport(ctx, boxes)
 	if ctx.Err() != nil || proto.Equal(now, ex.Report()) {
 		return

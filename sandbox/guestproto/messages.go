@@ -154,6 +154,11 @@ const (
 	OpCopy // FlagRecursive for a tree
 )
 
+// Changes reports whether the action may change files.
+func (o FileOp) Changes() bool {
+	return o != OpRead && o != OpStat && o != OpReadDir && o != OpVerify
+}
+
 // Flags of File.
 const (
 	FlagNoFollow = 1 << iota

@@ -1,0 +1,184 @@
+package sandbox_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heddle-dev/heddle/sandbox"
+)
+
+// hostGit runs git outside, as the user would.
+func hostGit(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	c := exec.Command("git", append([]string{"-c", "protocol.file.allow=always", "-c", "user.name=u", "-c", "user.email=u@x", "-c", "init.defaultBranch=main"}, args...)...)
+	c.Dir = dir
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}
+	b, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %q in %s: %v\n%s", args, dir, err, b)
+	}
+	return string(b)
+}
+
+// gitSh is a script in which git knows its author.
+func gitSh(script string) sandbox.Cmd {
+	c := sh("set -e; " + script)
+	c.MergeStderr = true
+	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=u", "GIT_AUTHOR_EMAIL=u@x", "GIT_COMMITTER_NAME=u", "GIT_COMMITTER_EMAIL=u@x"}
+	return c
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// repositories makes a main checkout with a submodule, and a linked worktree beside it.
+func repositories(t *testing.T) (base string) {
+	t.Helper()
+	base = t.TempDir()
+	for _, d := range []string{"lib", "r"} {
+		if err := os.Mkdir(filepath.Join(base, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		hostGit(t, filepath.Join(base, d), "init", "-q")
+		write(t, filepath.Join(base, d, "f"), "1\n")
+		hostGit(t, filepath.Join(base, d), "add", "f")
+		hostGit(t, filepath.Join(base, d), "commit", "-qm", "a")
+	}
+	r := filepath.Join(base, "r")
+	hostGit(t, r, "submodule", "--quiet", "add", filepath.Join(base, "lib"), "sub")
+	hostGit(t, r, "commit", "-qm", "sub")
+	hostGit(t, r, "worktree", "add", "-q", "../w")
+	hostGit(t, r, "worktree", "add", "-q", "../w2")
+	return base
+}
+
+const gitWork = `echo 2 >> f; git add f; git commit -qm two; git branch topic; git branch -d topic
+echo 3 >> f; git stash -q; git stash pop -q; git commit -qam three
+git checkout -q -b side HEAD~1; echo s > s; git add s; git commit -qm side; git rebase -q -; git log --format=%s -1; git status --short; git gc -q; git fsck`
+
+func TestGitCommit(t *testing.T) {
+	for _, where := range []string{"r", "w", "r/sub"} {
+		t.Run(where, func(t *testing.T) {
+			base := repositories(t)
+			ws := filepath.Join(base, where)
+			s := acquire(t, manager(t), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws, Git: sandbox.GitCommit})
+			o := run(t, s, gitSh(gitWork))
+			if o.ExitCode != 0 || !strings.Contains(o.out, "side\n") || len(o.Violations) != 0 {
+				t.Fatalf("%+v", o)
+			}
+			if got := hostGit(t, ws, "log", "--format=%s", "-1"); got != "side\n" {
+				t.Errorf("outside: %q", got)
+			}
+			hostGit(t, ws, "fsck")
+		})
+	}
+}
+
+// TestGitCommitPlaces: a checkout's submodule and a worktree made inside work from the main checkout.
+func TestGitCommitPlaces(t *testing.T) {
+	base := repositories(t)
+	s := acquire(t, manager(t), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: filepath.Join(base, "r"), Git: sandbox.GitCommit})
+	o := run(t, s, gitSh(`cd sub; echo 2 > f; git commit -qam insub; cd ..; git add sub; git commit -qm up
+git worktree add -q wt; cd wt; echo 9 > n; git add n; git commit -qm inwt; cd ..; git worktree list; git worktree remove --force wt; git log --all --format=%s`))
+	if o.ExitCode != 0 || !strings.Contains(o.out, "inwt") || len(o.Violations) != 0 {
+		t.Fatalf("%+v", o)
+	}
+	if got := hostGit(t, filepath.Join(base, "r", "sub"), "log", "--format=%s", "-1"); got != "insub\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestGitProtected: without the setting, git fails at once and nothing changes.
+func TestGitProtected(t *testing.T) {
+	base := repositories(t)
+	for _, where := range []string{"r", "w"} {
+		ws := filepath.Join(base, where)
+		s := acquire(t, manager(t), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws})
+		o := run(t, s, gitSh("echo 2 >> f; git add f"))
+		if o.ExitCode == 0 || !strings.Contains(o.out, "Read-only file system") {
+			t.Errorf("%s: %+v", where, o)
+		}
+		if got := hostGit(t, ws, "diff", "--cached", "--name-only"); got != "" {
+			t.Errorf("%s: staged %q", where, got)
+		}
+	}
+}
+
+// TestGitCommitForeign: a .git file that names a repository which does not name the checkout opens nothing.
+func TestGitCommitForeign(t *testing.T) {
+	base := repositories(t)
+	ws := filepath.Join(base, "evil")
+	for name, content := range map[string]string{
+		"directly":          "gitdir: ../r/.git\n",
+		"another worktree":  "gitdir: ../r/.git/worktrees/w\n",
+		"by its own linked": "gitdir: meta\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer os.RemoveAll(ws)
+			write(t, filepath.Join(ws, ".git"), content)
+			write(t, filepath.Join(ws, "meta", "HEAD"), "ref: refs/heads/main\n")
+			write(t, filepath.Join(ws, "meta", "gitdir"), filepath.Join(ws, ".git")+"\n")
+			write(t, filepath.Join(ws, "meta", "commondir"), filepath.Join(base, "r", ".git")+"\n")
+			s := acquire(t, manager(t), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws, Git: sandbox.GitCommit})
+			run(t, s, gitSh("touch "+base+"/r/.git/pwn "+base+"/r/.git/worktrees/w/pwn || true; echo x > .git || true"))
+			for _, f := range []string{"r/.git/pwn", "r/.git/worktrees/w/pwn"} {
+				if _, err := os.Lstat(filepath.Join(base, f)); err == nil {
+					t.Errorf("%s was written", f)
+				}
+			}
+			if b, _ := os.ReadFile(filepath.Join(ws, ".git")); string(b) != content {
+				t.Errorf(".git is %q", b)
+			}
+		})
+	}
+}
+
+// TestManyWorktrees: the start stays fast with 300 linked worktrees, and the work in one goes on.
+func TestManyWorktrees(t *testing.T) {
+	base := repositories(t)
+	r := filepath.Join(base, "r")
+	src := filepath.Join(r, ".git", "worktrees", "w2")
+	for i := range 300 {
+		dst := filepath.Join(r, ".git", "worktrees", "x"+string(rune('a'+i%26))+strings.Repeat("y", i/26))
+		if err := os.CopyFS(dst, os.DirFS(src)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, where := range []string{"r", "w"} {
+		ws := filepath.Join(base, where)
+		m := manager(t)
+		best := time.Hour
+		for i := range 3 {
+			from := time.Now()
+			s, err := m.Acquire(t.Context(), string(rune('a'+i)), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws, Git: sandbox.GitCommit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o := run(t, s, sh("echo hi")); o.out != "hi\n" {
+				t.Fatalf("%+v", o)
+			}
+			best = min(best, time.Since(from))
+			if i == 0 {
+				if o := run(t, s, gitSh("echo 2 >> f; git add f; git commit -qm more; touch "+src+"/commondir "+r+"/.git/worktrees/new || echo refused")); !strings.Contains(o.out, "refused") || len(o.Violations) > 0 {
+					t.Errorf("%+v", o)
+				}
+			}
+		}
+		t.Logf("%s: start and first command in %v", where, best)
+		if best > 100*time.Millisecond {
+			t.Errorf("%s: start took %v", where, best)
+		}
+	}
+}
