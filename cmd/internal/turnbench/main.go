@@ -81,6 +81,7 @@ func run(heddle, level string, commands, rounds int, out io.Writer) error {
 
 	var turns, bareCommands, bareModel []time.Duration
 	var counters map[string]int64
+	used := &cpu{gateway: client.cmd.Process.Pid}
 	for round := range rounds + 1 {
 		// A thread of its own, so that no turn carries the history of another;
 		// a person takes longer than this to type.
@@ -93,6 +94,7 @@ func run(heddle, level string, commands, rounds int, out io.Writer) error {
 		if err != nil {
 			return err
 		}
+		used.start(before)
 		took, err := client.runTurn(thread, commands)
 		if err != nil {
 			return err
@@ -113,9 +115,11 @@ func run(heddle, level string, commands, rounds int, out io.Writer) error {
 			continue // warm-up
 		}
 		turns, bareCommands, bareModel = append(turns, took), append(bareCommands, commandsTook), append(bareModel, modelTook)
-		counters = difference(before, after)
+		counters = difference(before.GetCounters(), after.GetCounters())
+		used.stop()
 	}
 	report(out, commands, median(turns), median(bareCommands), median(bareModel), counters)
+	used.report(out)
 	return nil
 }
 
@@ -170,23 +174,22 @@ func timeBareModel(url string, body []byte, n int) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// dialStatus returns a function that reads the counters of the home's control
-// plane.
-func dialStatus(home string) (func() (map[string]int64, error), func(), error) {
+// dialStatus returns a function that asks the home's control plane for its state.
+func dialStatus(home string) (func() (*heddlev1.GetStatusResponse, error), func(), error) {
 	socket := filepath.Join(home, "run", "control.sock")
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, nil, fmt.Errorf("dial %s: %w", socket, err)
 	}
 	catalog := heddlev1.NewCatalogServiceClient(conn)
-	read := func() (map[string]int64, error) {
+	read := func() (*heddlev1.GetStatusResponse, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		resp, err := catalog.GetStatus(ctx, &heddlev1.GetStatusRequest{})
 		if err != nil {
 			return nil, fmt.Errorf("read the control plane's counters: %w", err)
 		}
-		return resp.GetCounters(), nil
+		return resp, nil
 	}
 	return read, func() { conn.Close() }, nil
 }
