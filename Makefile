@@ -61,12 +61,13 @@ test-wire: build ## Run the protocol conformance kit against bin/heddle (WIRE_AR
 	python3 $(WIRECHECK)/wirecheck.py --target '$(CURDIR)/bin/heddle app-server' --profile $(WIRECHECK)/targets/heddle.json $(WIRE_FLAGS) $(WIRE_AREAS)
 
 .PHONY: test-clients
-test-clients: build ## Run unmodified clients from npm against bin/heddle (needs node and npm)
-	$(GO) test -count=1 -tags clients -timeout 10m -v ./cmd/heddle/internal/e2e/...
+test-clients: build ## Run unmodified clients from npm and PyPI against bin/heddle (needs node, npm, python3 and tmux)
+	HEDDLE_BIN=$(CURDIR)/bin/heddle $(GO) test -count=1 -tags clients -timeout 15m -v -run '^TestClient' ./cmd/heddle/internal/e2e
 
 .PHONY: test-robustness
-test-robustness: build ## Break everything at random and check what was seen (HEDDLE_ROBUST_FAULTS, HEDDLE_ROBUST_SEED)
-	$(GO) test -count=1 -tags robust -timeout 2h -v -run TestRobustness ./cmd/heddle/internal/robust
+test-robustness: $(GUEST) ## Break everything at random and check what was seen (HEDDLE_ROBUST_FAULTS, HEDDLE_ROBUST_SEED)
+	CGO_ENABLED=0 $(GO) build -tags embed_guest,failpoint -ldflags '-s -w -X main.version=$(VERSION)' -o $(CACHE)/heddle-failpoint ./cmd/heddle
+	HEDDLE_BIN=$(CACHE)/heddle-failpoint $(GO) test -count=1 -tags robust -timeout 2h -v -run TestRobustness ./cmd/heddle/internal/robust
 
 .PHONY: bench
 bench: build ## Measure a turn of 20 sandboxed commands beside bare ones

@@ -3,43 +3,16 @@
 package e2e
 
 import (
-	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
-// TestTypeScriptSDK installs the SDK from npm as it is and lets it drive heddle.
-func TestTypeScriptSDK(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"package.json", "check.mjs"} {
-		data, err := os.ReadFile(filepath.Join("testdata/sdk", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	npm := exec.CommandContext(t.Context(), "npm", "install", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund")
-	npm.Dir = dir
-	if out, err := npm.CombinedOutput(); err != nil {
-		t.Fatalf("npm install: %v\n%s", err, out)
-	}
+// TestClientTypeScriptSDK lets the SDK for TypeScript drive `heddle exec`.
+func TestClientTypeScriptSDK(t *testing.T) {
+	dir := npmClient(t, "sdk", "--omit=optional")
 	m := newModel(t, sdkScripts)
 	w := newWorld(t, m)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	node := exec.CommandContext(ctx, "node", "check.mjs", heddleBin, w.workspace)
-	node.Dir = dir
-	node.Env = w.env()
-	out, err := node.CombinedOutput()
-	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "ok") {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	w.runClient(dir, nil, "node", "check.mjs", heddleBin, w.workspace)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	schema := false

@@ -1,0 +1,122 @@
+//go:build clients
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestClientTUI drives the official terminal program by its keys, over each
+// transport that it can reach a server with.
+func TestClientTUI(t *testing.T) {
+	codex := filepath.Join(npmClient(t, "tui"), "node_modules/.bin/codex")
+	for _, transport := range []string{"ws", "unix"} {
+		t.Run(transport, func(t *testing.T) {
+			scripts := map[string][]step{
+				"HELLO":  {{say: "hello there"}},
+				"RUN":    {run("echo out-$((40+2))"), {say: "it ran"}},
+				"SLOW":   {runFor("echo started; sleep 600", 60000), {say: "never"}},
+				"RETURN": {{say: "welcome back"}},
+			}
+			w := newWorld(t, newModel(t, scripts))
+			w.ask()
+			scripts["FIRST"] = []step{w.outside("first"), {say: "it was allowed"}}
+			scripts["SECOND"] = []step{w.outside("second"), {say: "it was not"}}
+			// A setting of the program itself: keys that come fast are keys.
+			w.tuiConfig("disable_paste_burst = true\ncheck_for_update_on_startup = false\n")
+			addr := "ws://127.0.0.1:0"
+			if transport == "unix" {
+				addr = "unix://" + w.beside("front.sock")
+			}
+			tui := &tui{w: w, codex: codex, addr: w.listen(addr).addr}
+			tui.firstSession()
+			tui.resumed()
+		})
+	}
+}
+
+type tui struct {
+	w     *world
+	codex string
+	addr  string
+}
+
+func (w *world) tuiConfig(text string) {
+	w.t.Helper()
+	dir := w.beside(".codex")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	w.write(filepath.Join(dir, "config.toml"), text)
+}
+
+func (u *tui) start(args string) *terminal {
+	u.w.t.Helper()
+	return u.w.terminal(u.codex + " " + args + " --remote " + u.addr + " --cd " + u.w.workspace)
+}
+
+const (
+	composer    = "Ask Codex to do anything"
+	interrupted = "Conversation interrupted"
+	question    = "Would you like to run the following command?"
+)
+
+func (u *tui) firstSession() {
+	w, t := u.w, u.w.t
+	term := u.start("")
+	term.answer("Trust this folder?", "Enter")
+	term.await(composer)
+	if config := string(readFile(t, filepath.Join(w.home, "config.toml"))); !strings.Contains(config, `trust_level = "trusted"`) {
+		t.Errorf("the answer about trust is not in the config:\n%s", config)
+	}
+
+	term.enter("say HELLO")
+	term.await("• hello there")
+
+	term.enter("please RUN")
+	term.await("Ran echo out-$((40+2))", "out-42", "• it ran")
+
+	term.enter("ask FIRST")
+	term.await(question, "May I write beside the workspace?")
+	if w.exists(w.beside("first")) {
+		t.Error("the command ran before it was approved")
+	}
+	term.answer(question, "y")
+	term.await("You approved", "wrote-42", "• it was allowed")
+	if !w.exists(w.beside("first")) {
+		t.Error("the approved command did not run")
+	}
+
+	term.enter("ask SECOND")
+	term.answer(question, "Escape")
+	term.await("You canceled the request", interrupted)
+	if w.exists(w.beside("second")) {
+		t.Error("the refused command ran")
+	}
+
+	term.enter("be SLOW")
+	pid := w.find("sleep 600")
+	term.await("esc to interrupt")
+	term.key("Escape")
+	w.eventually("end of the interrupted command", 10*time.Second, func() bool { return !alive(pid) })
+	term.awaitThat("the second interruption", func(s string) bool { return strings.Count(s, interrupted) == 2 })
+
+	term.enter("/quit")
+	term.await("resume", "exit status 0")
+}
+
+// resumed picks the thread of the first session and goes on with it.
+func (u *tui) resumed() {
+	term := u.start("resume")
+	term.await("Resume a previous session", "say HELLO", "1 / 1")
+	term.answer("Resume a previous session", "Enter")
+	term.await("› say HELLO", "• hello there", "out-42", "• it was allowed", interrupted, composer)
+	term.enter("say RETURN")
+	term.await("• welcome back")
+	term.enter("/quit")
+	term.await("exit status 0")
+}
