@@ -72,6 +72,12 @@ type action struct {
 	// stdinRoom is closed and replaced when kept bytes were dropped.
 	stdinRoom chan struct{}
 
+	// networkOpen are the questions being asked; networkAsked and networkTold wait
+	// for a Reattach.
+	networkOpen  map[string]bool
+	networkAsked []*executorv1.NetworkRequest
+	networkTold  []*heddlev1.NetworkDecided
+
 	result *executorv1.ActionResult
 	err    error
 	// reported is set when the result came from the executor, which keeps it until

@@ -63,6 +63,20 @@ func (d *Dispatcher) handle(s *session, m *executorv1.ConnectRequest) error {
 	case *executorv1.ConnectRequest_Result:
 		a, err := d.follow(s, k.Result)
 		d.actionResult(s, a, k.Result, err)
+	case *executorv1.ConnectRequest_NetworkRequest:
+		a, err := d.follow(s, k.NetworkRequest)
+		if err != nil {
+			d.refuse(s, "network_request", k.NetworkRequest.GetActionId(), err)
+			return nil
+		}
+		d.networkRequest(a, k.NetworkRequest)
+	case *executorv1.ConnectRequest_NetworkDecision:
+		a, err := d.follow(s, k.NetworkDecision)
+		if err != nil {
+			d.refuse(s, "network_decision", k.NetworkDecision.GetActionId(), err)
+			return nil
+		}
+		d.networkDecision(a, k.NetworkDecision)
 	case *executorv1.ConnectRequest_Register:
 		return errdefs.New(errdefs.InvalidArgument, "a session registers once")
 	case nil:

@@ -21,6 +21,9 @@ type Spec struct {
 	// acknowledged when it returns. An error ends the process and becomes the
 	// error of Result. Nil discards.
 	Output func(*executorv1.OutputChunk) error
+	// Network takes part in what a proxied network decides; nil refuses what the
+	// policy does not allow.
+	Network Network
 	// Priority in the queue; higher goes first, equal ones in order of arrival.
 	Priority int
 	// Wait overrides Config.Wait; negative waits for an executor without limit.

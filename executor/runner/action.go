@@ -25,7 +25,8 @@ type action struct {
 	acked     chan struct{} // closed: the result is acknowledged
 	delivered chan struct{} // closed: the result was sent once
 
-	input *input // nil for an action without standard input
+	input   *input   // nil for an action without standard input
+	network *network // nil for an action without a proxied network
 
 	mu        sync.Mutex
 	started   bool
@@ -177,6 +178,9 @@ func (r *Runner) begin(l *lease, m *executorv1.Action) {
 	}
 	if takesInput(m) {
 		a.input = newInput(a.overrun)
+	}
+	if proxied(m) {
+		a.network = newNetwork(a.poke)
 	}
 	r.actions[a.id] = a
 	r.running++

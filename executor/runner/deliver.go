@@ -67,6 +67,11 @@ func (r *Runner) push(a *action, d *delivery) (wait time.Duration, err error) {
 		}
 		d.started = true
 	}
+	if a.network != nil {
+		if err := a.network.push(a, d.link); err != nil {
+			return 0, err
+		}
+	}
 	if streams != nil {
 		if d.credits == nil {
 			d.credits = output.NewCredits(streams)

@@ -24,8 +24,12 @@ func policyOf(m *executorv1.Action) sandbox.Policy {
 		out.Level = sandbox.External
 	case heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY, heddlev1.SandboxLevel_SANDBOX_LEVEL_UNSPECIFIED:
 	}
-	if p.GetNetwork() == heddlev1.NetworkMode_NETWORK_MODE_FULL {
+	switch p.GetNetwork() {
+	case heddlev1.NetworkMode_NETWORK_MODE_FULL:
 		out.Net = sandbox.NetFull
+	case heddlev1.NetworkMode_NETWORK_MODE_PROXIED:
+		out.Net, out.Proxy = sandbox.NetProxied, listsOf(p)
+	case heddlev1.NetworkMode_NETWORK_MODE_OFF, heddlev1.NetworkMode_NETWORK_MODE_UNSPECIFIED:
 	}
 	if p.GetHostTmp() && !p.GetExcludeSlashTmp() {
 		out.Tmp = sandbox.TmpHost

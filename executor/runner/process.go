@@ -48,6 +48,9 @@ func (r *Runner) process(ctx context.Context, a *action, m *executorv1.Action, p
 		return failure(ctx, err, codeSpawnFailed)
 	}
 	cmd = r.logins.Command(ctx, boxKey(a.lease, m), cmd, runIn(b))
+	if a.network != nil {
+		cmd.Network = a.network.hooks()
+	}
 	proc, err := b.Start(ctx, cmd)
 	if err != nil {
 		return failure(ctx, err, codeSpawnFailed)

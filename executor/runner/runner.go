@@ -204,6 +204,8 @@ func (r *Runner) Handle(link Link, m *executorv1.ConnectResponse) error {
 		r.outputAck(m.OutputAck)
 	case *executorv1.ConnectResponse_ResultAck:
 		r.resultAck(m.ResultAck.GetActionId())
+	case *executorv1.ConnectResponse_NetworkVerdict:
+		r.networkVerdict(m.NetworkVerdict)
 	case *executorv1.ConnectResponse_Draining:
 		r.log.Info("control plane is draining")
 	default:
