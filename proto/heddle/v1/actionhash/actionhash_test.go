@@ -32,7 +32,9 @@ func bareProxied() *heddlev1.SandboxPolicy {
 
 // TestNetworkCounts: every field of a proxied network is in the hash, and none of any other.
 func TestNetworkCounts(t *testing.T) {
-	hash := func(p *heddlev1.SandboxPolicy) string { return string(actionhash.Process([]string{"a"}, "/", nil, false, p, "/")) }
+	hash := func(p *heddlev1.SandboxPolicy) string {
+		return string(actionhash.Process([]string{"a"}, "/", nil, false, p, "/"))
+	}
 	for name, change := range map[string]func(*heddlev1.SandboxPolicy){
 		"allow": func(p *heddlev1.SandboxPolicy) { p.NetworkAllow = append(p.NetworkAllow, "x") },
 		"deny":  func(p *heddlev1.SandboxPolicy) { p.NetworkDeny = nil },
