@@ -84,6 +84,10 @@ type TurnRequest struct {
 	OutputSchema *structpb.Struct
 	SessionID    string
 	OnDisconnect heddlev1.OnDisconnect
+
+	// kind and task are empty for what a person asks for.
+	kind string
+	task *heddlev1.TurnTask
 }
 
 // TurnAnswer is what became of a TurnRequest.
@@ -135,7 +139,7 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 	id := newID()
 	row := &heddlev1.Turn{
 		Id: id, RootTurnId: id, ThreadId: lt.id, Status: heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS,
-		AcceptedAtMs: a.now(), SessionId: r.SessionID, OnDisconnect: r.OnDisconnect, OutputSchema: r.OutputSchema, Kind: kindRegular,
+		AcceptedAtMs: a.now(), SessionId: r.SessionID, OnDisconnect: r.OnDisconnect, OutputSchema: r.OutputSchema, Kind: cmpOr(r.kind, kindRegular), Task: r.task,
 	}
 	if row.OnDisconnect == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
 		row.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
@@ -148,9 +152,7 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 		lt.setSettings(changed)
 	}
 	t := newTurn(lt, row)
-	if t.first = r.Input; t.first == nil {
-		t.first = &heddlev1.UserMessage{}
-	}
+	t.first = taskInput(r)
 	lt.setTurn(t)
 	started = true
 	a.wg.Go(t.run)

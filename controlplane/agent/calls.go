@@ -54,6 +54,9 @@ func said(c *heddlev1.ToolCall, output string) *call {
 
 // newCall decides what a call needs. It runs before the step's commit.
 func (t *turn) newCall(c *heddlev1.ToolCall) *call {
+	if t.isDynamic(c) {
+		return t.dynamicCall(c)
+	}
 	parsed, err := tool.Parse(c)
 	if err != nil {
 		var te *tool.Error
@@ -73,6 +76,9 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 	case *tool.ApplyPatch:
 		return t.patchCall(c, p.Patch, p.Workdir)
 	case *tool.UpdatePlan:
+		if planning(t.settings()) {
+			return said(c, "update_plan is a list of work in progress and is not available in Plan mode")
+		}
 		return &call{req: c, do: func(context.Context) result {
 			t.record(planUpdated(t.id(), p.Explanation, p.Steps))
 			return text("Plan updated")
@@ -80,7 +86,7 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 	case *tool.ViewImage:
 		return t.imageCall(c, p)
 	case *tool.RequestUserInput:
-		return said(c, "request_user_input is unavailable in Default mode")
+		return t.inputCall(c, p)
 	}
 	return said(c, "unsupported call: "+c.GetName())
 }

@@ -28,7 +28,13 @@ func (t *turn) compact() error {
 		Id: newID(), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
 		Content: &heddlev1.Item_ContextCompaction{ContextCompaction: &heddlev1.ContextCompaction{}},
 	}
+	t.takeInbox()
 	t.record(itemStarted(item))
+	if len(t.history) == 0 {
+		item.Status, item.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_COMPLETED, t.agent.now()
+		t.record(itemCompleted(item))
+		return nil
+	}
 	summary, usage, err := t.summarize()
 	item.CompletedAtMs = t.agent.now()
 	if err != nil {
@@ -40,7 +46,7 @@ func (t *turn) compact() error {
 	entries := append(leading(t.history), prompt.Summary(summary))
 	t.history = entries
 	events := []*heddlev1.Event{{TurnId: t.id(), Payload: &heddlev1.Event_HistoryAppended{
-		HistoryAppended: &heddlev1.HistoryAppended{Entries: entries, Replace: true}}}, itemCompleted(item)}
+		HistoryAppended: &heddlev1.HistoryAppended{Entries: entries, Replace: true, Private: t.private}}}, itemCompleted(item)}
 	if usage != nil {
 		events = append(events, usageUpdated(t.id(), t.lt.addUsage(usage, t.rt.Model.ContextWindow)))
 	}

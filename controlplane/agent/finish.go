@@ -21,6 +21,7 @@ const finishAttempts = 5
 // model, then TurnCompleted.
 func (t *turn) finish(err error) {
 	leftover := t.close()
+	t.closeHosts()
 	status, interrupted := statusOf(err)
 	if status == heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
 		t.keepProcesses()
@@ -53,6 +54,7 @@ func (t *turn) finish(err error) {
 			r.Error = turnError(err)
 		}
 	})
+	events = append(events, t.accountGoal(row, err)...)
 	if row.GetError() != nil {
 		events = append(events, errorRaised(row.GetId(), row.GetError(), false))
 	}
@@ -66,6 +68,9 @@ func (t *turn) finish(err error) {
 	t.lt.mu.Unlock()
 	close(t.done)
 	t.agent.turnEnded(t.lt)
+	if t.lt.currentGoal().GetStatus() == goalActive {
+		t.agent.wg.Go(func() { t.agent.pursue(t.lt, t) })
+	}
 }
 
 // mend prepares another try to record the end. After a failed commit the log

@@ -27,7 +27,9 @@ type live struct {
 	gate chan struct{}
 	// claiming serialises claims, so that the newest epoch is the one kept.
 	claiming sync.Mutex
-	memory   approval.Memory
+	// telling serialises entries for the model with the reading of its history.
+	telling sync.Mutex
+	memory  approval.Memory
 
 	mu         sync.Mutex
 	epoch      uint64
@@ -36,6 +38,7 @@ type live struct {
 	originator string
 	settings   *heddlev1.ThreadSettings
 	usage      *heddlev1.ThreadTokenUsage
+	goal       *heddlev1.Goal
 	turn       *turn
 	procs      map[int64]*process
 	inspection *executorv1.Inspection
@@ -122,6 +125,7 @@ func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
 	lt.settings = proto.CloneOf(row.GetSettings())
 	lt.usage = proto.CloneOf(row.GetTokenUsage())
 	lt.report = proto.CloneOf(row.GetSandboxReport())
+	lt.goal = proto.CloneOf(row.GetGoal())
 	if row.GetTurnCount() > 0 {
 		lt.loaded = proto.CloneOf(row.GetSettings())
 	}

@@ -17,6 +17,12 @@ type resumption struct {
 	first  *heddlev1.UserMessage
 	steers []*heddlev1.UserMessage
 	last   *heddlev1.Item
+	// private are a reviewer's entries; entered and left say which review items
+	// were shown.
+	private       []*heddlev1.HistoryEntry
+	entered, left bool
+	// shell is true when the turn's own command was begun.
+	shell bool
 	// diff is the last one that was shown.
 	diff string
 	// open are model items that were not completed, with what was shown of them.
@@ -64,7 +70,7 @@ func (a *Agent) readPast(ctx context.Context, threadID string, row *heddlev1.Tur
 		}
 	}
 	for _, item := range items {
-		if item.GetAgentMessage() != nil || item.GetReasoning() != nil || item.GetWebSearch() != nil || item.GetContextCompaction() != nil {
+		if item.GetAgentMessage() != nil || item.GetReasoning() != nil || item.GetWebSearch() != nil || item.GetContextCompaction() != nil || item.GetPlan() != nil || item.GetReviewMode() != nil {
 			p.open = append(p.open, item)
 		}
 	}
@@ -111,7 +117,7 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 	case *heddlev1.Event_ApprovalResolved:
 		a := e.ApprovalResolved.GetApproval()
 		for _, c := range p.order {
-			if c.item.GetId() == a.GetItemId() && c.item != nil {
+			if c.item.GetId() == a.GetItemId() && c.item != nil || a.GetUserInput() != nil && c.req.GetCallId() == a.GetItemId() {
 				c.decided = a
 			}
 		}
@@ -119,6 +125,12 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 }
 
 func (p *resumption) history(h *heddlev1.HistoryAppended) {
+	if h.GetPrivate() && h.GetReplace() {
+		p.private = nil
+	}
+	if h.GetPrivate() {
+		p.private = append(p.private, h.GetEntries()...)
+	}
 	for _, entry := range h.GetEntries() {
 		if c := entry.GetToolCall(); c != nil {
 			pc := &pastCall{req: c, intents: map[string]*heddlev1.ActionIntent{}, resolved: map[string]bool{}}
@@ -144,7 +156,14 @@ func (p *resumption) itemStarted(item *heddlev1.Item, items map[string]*heddlev1
 		}
 		return
 	}
-	if item.GetCommandExecution() == nil && item.GetFileChange() == nil {
+	if m := item.GetReviewMode(); m != nil {
+		p.entered, p.left = p.entered || m.GetEntered(), p.left || !m.GetEntered()
+	}
+	if item.GetCommandExecution().GetSource() == sourceUser {
+		p.shell = true
+		return
+	}
+	if item.GetCommandExecution() == nil && item.GetFileChange() == nil && item.GetDynamicToolCall() == nil {
 		return
 	}
 	if c := p.calls[item.GetId()]; c != nil && c.item == nil {
@@ -176,6 +195,9 @@ func (p *resumption) itemCompleted(item *heddlev1.Item, items map[string]*heddle
 func show(item *heddlev1.Item, d *heddlev1.ItemDelta) {
 	if m := item.GetAgentMessage(); m != nil {
 		m.Text += d.GetAgentText()
+	}
+	if m := item.GetPlan(); m != nil {
+		m.Text += d.GetPlanText()
 	}
 	r := item.GetReasoning()
 	if r == nil {

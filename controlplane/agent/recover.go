@@ -78,6 +78,7 @@ func (a *Agent) recoverTurn(ctx context.Context, lt *live, turnID string) (*turn
 	t := newTurn(lt, row)
 	t.resume = p
 	t.first = p.first
+	t.reviewing = p.entered && !p.left
 	t.inputs = p.steers
 	t.last = p.last
 	t.diff.prior = p.diff

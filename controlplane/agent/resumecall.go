@@ -19,6 +19,9 @@ const unknownText = "the outcome is unknown: the control plane was restarted mea
 // run is never run again (I3): its recorded result is used, it is re-attached, or
 // its outcome is unknown. What was only asked for is still asked.
 func (t *turn) resumeCall(c *pastCall) *call {
+	if k := t.resumeAsked(c); k != nil {
+		return k
+	}
 	k := &call{req: c.req, alone: true}
 	switch {
 	case c.ended:

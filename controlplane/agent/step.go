@@ -110,7 +110,7 @@ func (t *turn) ask() (*step, error) {
 func (t *turn) request() model.Request {
 	settings := t.settings()
 	r := model.Request{
-		Model: t.rt.Model.ID, Input: t.history, Tools: tool.Specs(t.rt.Tools), ParallelToolCalls: t.rt.Model.ParallelToolCalls,
+		Model: t.rt.Model.ID, Input: t.history, Tools: tool.Specs(t.toolOptions()), ParallelToolCalls: t.rt.Model.ParallelToolCalls,
 		Effort: t.rt.Effort, Summary: t.rt.Summary, Verbosity: t.rt.Verbosity, ServiceTier: t.rt.ServiceTier,
 		ThreadID: t.lt.id, SessionID: t.lt.id, Originator: t.lt.originator, UserAgent: t.rt.UserAgent,
 	}
@@ -144,6 +144,9 @@ type openItem struct {
 	// summary and content are the parts of a reasoning item.
 	summary []string
 	content []string
+	// hidden items are not shown; plan is set where a message may hold a plan.
+	hidden bool
+	plan   *planView
 }
 
 // handle shows one event of the stream.
@@ -153,8 +156,7 @@ func (s *step) handle(ev model.Event) error {
 		s.begin(e)
 	case model.TextDelta:
 		if o := s.find(e.ItemID, model.KindMessage); o != nil {
-			o.text.WriteString(e.Text)
-			s.delta(o, &heddlev1.ItemDelta{Delta: &heddlev1.ItemDelta_AgentText{AgentText: e.Text}})
+			s.say(o, e.Text)
 		}
 	case model.SummaryPart:
 		if o := s.find(e.ItemID, model.KindReasoning); o != nil {
@@ -192,6 +194,9 @@ func grow(parts []string, index int32) []string {
 }
 
 func (s *step) delta(o *openItem, d *heddlev1.ItemDelta) {
+	if o.hidden {
+		return
+	}
 	d.ItemId = o.item.GetId()
 	s.t.record(itemDelta(s.t.id(), d))
 }
@@ -220,9 +225,15 @@ func (s *step) begin(e model.ItemStarted) {
 	default:
 		return
 	}
-	s.open[e.ID] = &openItem{item: item}
+	o := &openItem{item: item, hidden: s.t.private && e.Kind == model.KindMessage}
+	if e.Kind == model.KindMessage && planning(s.t.settings()) {
+		o.plan = &planView{}
+	}
+	s.open[e.ID] = o
 	s.order = append(s.order, e.ID)
-	s.t.record(itemStarted(item))
+	if !o.hidden {
+		s.t.record(itemStarted(item))
+	}
 }
 
 func (s *step) done(e model.ItemDone) {
@@ -240,7 +251,7 @@ func (s *step) done(e model.ItemDone) {
 	switch e.Kind {
 	case model.KindMessage:
 		m := o.item.GetAgentMessage()
-		m.Text = messageText(e.Entry.GetMessage())
+		m.Text = s.finalText(o, messageText(e.Entry.GetMessage()))
 		if p := e.Entry.GetMessage().GetPhase(); p != "" {
 			m.Phase = p
 		}
@@ -257,6 +268,10 @@ func (s *step) done(e model.ItemDone) {
 // complete closes an open item.
 func (s *step) complete(id string, o *openItem) {
 	delete(s.open, id)
+	if o.hidden {
+		s.t.verdict = o.item.GetAgentMessage().GetText()
+		return
+	}
 	o.item.Status = heddlev1.ItemStatus_ITEM_STATUS_COMPLETED
 	o.item.CompletedAtMs = s.t.agent.now()
 	if o.item.GetAgentMessage() != nil {
@@ -275,6 +290,7 @@ func (s *step) closePartial() []*openItem {
 		}
 		if m := o.item.GetAgentMessage(); m != nil {
 			m.Text = o.text.String()
+			s.closePlan(o)
 		}
 		if r := o.item.GetReasoning(); r != nil {
 			r.Summary, r.Content = o.summary, o.content

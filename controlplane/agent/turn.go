@@ -70,8 +70,18 @@ type turn struct {
 	started time.Time
 	// ids are the item ids this turn has used.
 	ids map[string]bool
+	// private is true while a reviewer works: what it is shown and says is not part
+	// of the conversation, whose history is outer. reviewing is true between the two
+	// review items; verdict is what the reviewer said last.
+	private   bool
+	reviewing bool
+	outer     []*heddlev1.HistoryEntry
+	verdict   string
+	// spentBefore is what the thread had used before the turn.
+	spentBefore int64
 	// resume holds what a turn that is continued after a restart has to finish.
 	resume *resumption
+	hosts  hostQuestions
 
 	mu     sync.Mutex
 	row    *heddlev1.Turn
@@ -80,10 +90,15 @@ type turn struct {
 	closed bool
 	// dropRequest ends the open model request; nil while there is none.
 	dropRequest context.CancelCauseFunc
+	// inbox holds entries that were recorded for the model meanwhile.
+	inbox []*heddlev1.HistoryEntry
 }
 
 func newTurn(lt *live, row *heddlev1.Turn) *turn {
-	t := &turn{lt: lt, agent: lt.agent, row: row, done: make(chan struct{}), seen: map[string]int{}, ids: map[string]bool{}}
+	t := &turn{
+		lt: lt, agent: lt.agent, row: row, done: make(chan struct{}), seen: map[string]int{}, ids: map[string]bool{},
+		private: row.GetKind() == kindReview, spentBefore: lt.spent(),
+	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(lt.agent.ctx))
 	return t
 }
@@ -107,7 +122,12 @@ func (t *turn) change(f func(*heddlev1.Turn)) *heddlev1.Turn {
 	return row
 }
 
-func (t *turn) settings() *heddlev1.ThreadSettings { return t.lt.currentSettings() }
+func (t *turn) settings() *heddlev1.ThreadSettings {
+	if t.private {
+		return reviewSettings(t.lt.currentSettings())
+	}
+	return t.lt.currentSettings()
+}
 
 func (t *turn) mustBe(id string) error {
 	if found := t.id(); found != id {
@@ -140,7 +160,7 @@ func (t *turn) steer(ctx context.Context, in *heddlev1.UserMessage, with []*hedd
 		t.mu.Unlock()
 		return noActiveTurn("steer")
 	}
-	if k := t.row.GetKind(); k != "" && k != kindRegular {
+	if k := t.row.GetKind(); !steerable(k) {
 		t.mu.Unlock()
 		return errdefs.New(errdefs.TurnNotSteerable, "cannot steer a %s turn", k).With("kind", k)
 	}
@@ -190,6 +210,7 @@ func (t *turn) run() {
 	if errors.Is(err, ErrSuspended) {
 		return
 	}
+	t.leaveReview(err)
 	t.finish(err)
 }
 
@@ -226,11 +247,20 @@ func (t *turn) work() error {
 		t.takeInput(t.first)
 		t.first = nil
 	}
+	if ended, err := t.workOnTask(); ended || err != nil {
+		return err
+	}
+	return t.loop()
+}
+
+// loop asks the model until it has nothing more to do.
+func (t *turn) loop() error {
 	for range maxSteps {
 		inputs, _ := t.takeInputs(false)
 		for _, in := range inputs {
 			t.takeInput(in)
 		}
+		t.takeInbox()
 		calls, err := t.modelStep()
 		if errors.Is(err, errSteered) {
 			continue
@@ -249,6 +279,9 @@ func (t *turn) work() error {
 			continue
 		}
 		if err := t.runCalls(calls); err != nil {
+			return err
+		}
+		if err := t.compactIfNeeded(); err != nil {
 			return err
 		}
 	}
@@ -272,16 +305,16 @@ func (t *turn) commit(events ...*heddlev1.Event) error {
 // remember adds to what the model is shown and returns the event for it.
 func (t *turn) remember(entries ...*heddlev1.HistoryEntry) *heddlev1.Event {
 	t.history = append(t.history, entries...)
-	return historyAppended(t.row.GetId(), entries...)
+	ev := historyAppended(t.row.GetId(), entries...)
+	ev.GetHistoryAppended().Private = t.private
+	return ev
 }
 
 // prepare reads the history and resolves the settings.
 func (t *turn) prepare() error {
-	history, err := t.agent.store.History(t.ctx, t.lt.id)
-	if err != nil {
+	if err := t.readHistory(); err != nil {
 		return err
 	}
-	t.history = history
 	rt, err := t.agent.cfg.Resolver.Resolve(t.ctx, t.settings(), t.row.GetSessionId())
 	if err != nil {
 		return err
@@ -291,6 +324,29 @@ func (t *turn) prepare() error {
 		t.record(warningRaised(t.id(), rt.Warning))
 	}
 	return context.Cause(t.ctx)
+}
+
+// readHistory reads what the model is shown. Entries that were injected before
+// are in the store.
+func (t *turn) readHistory() error {
+	t.lt.telling.Lock()
+	defer t.lt.telling.Unlock()
+	history, err := t.agent.store.History(t.ctx, t.lt.id)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.inbox = nil
+	t.mu.Unlock()
+	if !t.private {
+		t.history = history
+		return nil
+	}
+	t.outer = history
+	if t.resume != nil {
+		t.history = t.resume.private
+	}
+	return nil
 }
 
 // answerOpenCalls gives every call in the history a result, as services demand:
@@ -349,7 +405,7 @@ func (t *turn) tellSurroundings() []*heddlev1.Event {
 	}
 	var entries []*heddlev1.HistoryEntry
 	switch {
-	case len(t.history) == 0:
+	case !introduced(t.history, now.BaseInstructions):
 		entries = prompt.First(now)
 	case before != nil:
 		entries = prompt.Update(*before, now)
@@ -365,6 +421,7 @@ func toldWith(now prompt.Context, s *heddlev1.ThreadSettings) *prompt.Context {
 	before := now
 	before.Policy, before.ApprovalPolicy, before.GranularApproval = s.GetSandbox(), s.GetApprovalPolicy(), s.GetGranularApproval().AsMap()
 	before.DeveloperInstructions = s.GetDeveloperInstructions()
+	before.PlanMode, before.ModeInstructions = planning(s), modeInstructions(s)
 	if s.GetCwd() != now.Cwd {
 		before.Cwd, before.Instructions = s.GetCwd(), nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -104,6 +105,12 @@ func (b *Broker) Len() int {
 // when another decision came first; that is not an error. The decision is
 // durable on return.
 func (p *Pending) Decide(ctx context.Context, d heddlev1.Decision, amendment []string, by string) (a *heddlev1.Approval, won bool, err error) {
+	return p.Answer(ctx, d, amendment, nil, by)
+}
+
+// Answer is Decide for a question that has an answer of its own; answer is nil
+// where there is none.
+func (p *Pending) Answer(ctx context.Context, d heddlev1.Decision, amendment []string, answer *structpb.Value, by string) (a *heddlev1.Approval, won bool, err error) {
 	p.decide.Lock()
 	defer p.decide.Unlock()
 	if p.decided {
@@ -118,7 +125,7 @@ func (p *Pending) Decide(ctx context.Context, d heddlev1.Decision, amendment []s
 	}
 	decided := proto.CloneOf(p.approval)
 	decided.Decision = d
-	decided.DecidedBy = by
+	decided.DecidedBy, decided.Answer = by, answer
 	decided.DecidedAtMs = p.broker.clock().UnixMilli()
 	events := []*heddlev1.Event{{TurnId: decided.GetTurnId(), Payload: &heddlev1.Event_ApprovalResolved{
 		ApprovalResolved: &heddlev1.ApprovalResolved{Approval: proto.CloneOf(decided)}}}}
@@ -135,8 +142,13 @@ func (p *Pending) Decide(ctx context.Context, d heddlev1.Decision, amendment []s
 	return decided, true, p.err
 }
 
-// Approval is the question as it was asked.
-func (p *Pending) Approval() *heddlev1.Approval { return p.q.Approval }
+// Approval is the question as it was asked; nil for no question.
+func (p *Pending) Approval() *heddlev1.Approval {
+	if p == nil {
+		return nil
+	}
+	return p.q.Approval
+}
 
 // Done is closed when a decision was recorded.
 func (p *Pending) Done() <-chan struct{} { return p.done }

@@ -39,8 +39,10 @@ type Context struct {
 	// AllowedPrefixes are prefixes that rules already allow.
 	AllowedPrefixes [][]string
 	Instructions    []Instructions
-	// PlanMode is set for turns in plan mode.
-	PlanMode bool
+	// PlanMode is set for turns in plan mode. ModeInstructions replace the built-in
+	// ones of the mode when not empty.
+	PlanMode         bool
+	ModeInstructions string
 }
 
 // Base is the built-in base instructions.
@@ -59,8 +61,8 @@ func First(c Context) []*heddlev1.HistoryEntry {
 		developer = append(developer, c.DeveloperInstructions)
 	}
 	developer = append(developer, permissions(c))
-	if c.PlanMode {
-		developer = append(developer, planMode)
+	if c.PlanMode || c.ModeInstructions != "" {
+		developer = append(developer, modeText(c))
 	}
 	entries = append(entries, message("developer", developer...))
 	var user []string
@@ -82,11 +84,8 @@ func Update(before, after Context) []*heddlev1.HistoryEntry {
 	if d := after.DeveloperInstructions; d != before.DeveloperInstructions && d != "" {
 		developer = append(developer, d)
 	}
-	switch {
-	case after.PlanMode && !before.PlanMode:
-		developer = append(developer, planMode)
-	case !after.PlanMode && before.PlanMode:
-		developer = append(developer, defaultMode)
+	if after.PlanMode != before.PlanMode || after.ModeInstructions != before.ModeInstructions {
+		developer = append(developer, modeText(after))
 	}
 	for _, i := range after.Instructions {
 		if !knows(before, i) {
