@@ -147,4 +147,3 @@ func (w *world) listen(addr string) *listener {
 	})
 	return l
 }
-
