@@ -99,7 +99,9 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 	}
 	if m.owner.cgroup != "" {
 		b.cgroup = filepath.Join(m.owner.cgroup, b.id)
-		err = os.Mkdir(b.cgroup, 0o755)
+		if err = os.Mkdir(b.cgroup, 0o755); err == nil {
+			b.limits, err = limitV2(b.cgroup, p.Limits, m.limits.v2)
+		}
 	}
 	if err == nil && p.Level.Contained() {
 		err = b.startContained(theirs)
@@ -129,7 +131,7 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 func (b *box) startContained(theirs int) error {
 	var err error
 	spec := guestproto.Box{
-		ID: b.id, StateRoot: filepath.Join(b.m.owner.dir, "runc"), Rootfs: b.m.rootfs, Mounts: b.plan.mounts,
+		ID: b.id, CgroupName: groupName(boxPrefix, b.id), StateRoot: filepath.Join(b.m.owner.dir, "runc"), Rootfs: b.m.rootfs, Mounts: b.plan.mounts,
 		Net: b.policy.Net == NetFull, Rootless: os.Geteuid() != 0, UID: os.Getuid(), GID: os.Getgid(), Umask: currentUmask(),
 		ReadOnly: []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"},
 		Mask:     []string{"/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats"},
@@ -150,8 +152,9 @@ func (b *box) startContained(theirs int) error {
 			spec.Caps = []string{"CAP_DAC_OVERRIDE", "CAP_FOWNER"}
 		}
 	}
-	if b.m.sandboxLimits() {
-		spec.Memory, spec.Pids = b.policy.Limits.MemoryBytes, b.policy.Limits.Pids
+	v2 := b.limits
+	if l := b.policy.Limits; len(b.m.limits.v2) == 0 && len(b.m.limits.v1) > 0 {
+		spec.Memory, spec.Pids, spec.CPU = max(0, l.MemoryBytes), max(0, l.Pids), max(0, l.CPU)
 	}
 	for range 2 { // a keeper that has died is noticed by the first try
 		var k *keeper
@@ -162,6 +165,9 @@ func (b *box) startContained(theirs int) error {
 		if ended, b.limits, err = k.create(spec, theirs); err == nil {
 			b.ended = ended
 			b.endless = func() { k.kill(b.id) }
+			if v2.v2 {
+				b.limits = v2
+			}
 			return nil
 		}
 		if !errors.Is(err, errKeeperGone) {
@@ -186,6 +192,14 @@ func (b *box) startPlain(theirs int) error {
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("start guest: %w", err)
 	}
+	if !b.limits.v2 {
+		if b.limits, err = limitV1(b.m.limits.v1, groupName(boxPrefix, b.id), c.Process.Pid, b.policy.Limits); err != nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+			b.limits.remove()
+			return err
+		}
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -200,7 +214,10 @@ func (b *box) startPlain(theirs int) error {
 
 func (b *box) configure() error {
 	s := guestproto.Setup{Version: guestproto.Version, Contained: b.policy.Level.Contained(), Shim: b.cgroup == "",
-		GraceMS: int(b.m.cfg.DrainGrace.Milliseconds()), FileBytes: b.policy.Limits.FileBytes}
+		GraceMS: int(b.m.cfg.DrainGrace.Milliseconds()), FileBytes: max(0, b.policy.Limits.FileBytes)}
+	if s.Contained && !b.m.limits.has("pids") {
+		s.Pids = max(0, b.policy.Limits.Pids)
+	}
 	s.Scope = s.Contained && b.m.landlock >= 6
 	s.Connect, s.HostTmp = b.supervised(), b.policy.Tmp == TmpHost
 	var fds []int
@@ -393,6 +410,7 @@ func (b *box) cleanup() {
 			b.m.log.Warn("cgroup of a sandbox stays", "cgroup", b.cgroup, "err", err)
 		}
 	}
+	b.limits.remove()
 	b.m.mu.Lock()
 	delete(b.m.boxes, b)
 	b.m.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,24 +18,71 @@ import (
 	"github.com/heddle-dev/heddle/sandbox/guestproto"
 )
 
-const cgroupPrefix = "heddle-owner-"
-
 // makeOwnerCgroup makes a cgroup v2 directory for our commands below our own cgroup and proves that processes can
 // be started into it and killed as a whole.
-func makeOwnerCgroup(id string, helper *os.File) (string, error) {
+// The controllers are those that limits can be set with below it.
+func makeOwnerCgroup(id string, helper *os.File) (dir string, controllers []string, err error) {
 	base, err := ownCgroup()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	dir := filepath.Join(base, cgroupPrefix+id)
+	dir = filepath.Join(base, groupName(ownerPrefix, id))
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", fmt.Errorf("no writable cgroup v2 directory: %w", err)
+		return "", nil, fmt.Errorf("no writable cgroup v2 directory: %w", err)
 	}
 	if err := tryCgroup(dir, helper); err != nil {
 		_ = os.Remove(dir)
-		return "", err
+		return "", nil, err
 	}
-	return dir, nil
+	return dir, delegate(base, dir), nil
+}
+
+// delegate makes the controllers that base has available below dir, as far as that is allowed. A cgroup with
+// processes of its own cannot hand controllers on: when we are the only one in base, as in a service with
+// Delegate=yes, we move into a cgroup beside dir.
+func delegate(base, dir string) []string {
+	words := func(file string) []string {
+		b, _ := os.ReadFile(file)
+		return strings.Fields(string(b))
+	}
+	available := words(filepath.Join(base, "cgroup.controllers"))
+	var out []string
+	for _, c := range []string{"memory", "pids", "cpu"} {
+		if !slices.Contains(available, c) {
+			continue
+		}
+		if !slices.Contains(words(filepath.Join(base, "cgroup.subtree_control")), c) {
+			err := put(filepath.Join(base, "cgroup.subtree_control"), "+"+c)
+			if errors.Is(err, syscall.EBUSY) && stepAside(base) {
+				err = put(filepath.Join(base, "cgroup.subtree_control"), "+"+c)
+			}
+			if err != nil {
+				continue
+			}
+		}
+		if put(filepath.Join(dir, "cgroup.subtree_control"), "+"+c) == nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// stepAside moves this process into a cgroup of its own below base when no other process is in base. It stays
+// there; a later manager removes it when we are gone.
+func stepAside(base string) bool {
+	b, err := os.ReadFile(filepath.Join(base, "cgroup.procs"))
+	if err != nil || strings.TrimSpace(string(b)) != strconv.Itoa(os.Getpid()) {
+		return false
+	}
+	self := filepath.Join(base, groupName(selfPrefix, randomID()))
+	if os.Mkdir(self, 0o755) != nil {
+		return false
+	}
+	if put(filepath.Join(self, "cgroup.procs"), "0") != nil {
+		_ = os.Remove(self)
+		return false
+	}
+	return true
 }
 
 func tryCgroup(dir string, helper *os.File) error {
@@ -55,7 +103,7 @@ func tryCgroup(dir string, helper *os.File) error {
 	return nil
 }
 
-// ownCgroup finds the directory of this process's cgroup in the v2 hierarchy.
+// ownCgroup finds the directory of this process's cgroup in the v2 hierarchy, or the one it has stepped aside in.
 func ownCgroup() (string, error) {
 	path := ""
 	if err := eachLine("/proc/self/cgroup", func(l string) {
@@ -81,7 +129,11 @@ func ownCgroup() (string, error) {
 	if err != nil || strings.HasPrefix(rel, "..") {
 		return "", fmt.Errorf("own cgroup %s is outside of the mounted hierarchy", path)
 	}
-	return filepath.Join(mount, rel), nil
+	dir := filepath.Join(mount, rel)
+	if strings.HasPrefix(filepath.Base(dir), selfPrefix) {
+		dir = filepath.Dir(dir)
+	}
+	return dir, nil
 }
 
 func eachLine(file string, f func(string)) error {

@@ -24,6 +24,7 @@ type Manager struct {
 	rootfs    string
 	landlock  int
 	cgroupErr error // why commands have no cgroup of their own
+	limits    limiters
 	// connectErr is why connecting to sockets of the host cannot be supervised.
 	connectErr error
 
@@ -58,6 +59,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	cfg.StateDir = real
 	sweep(real, cfg.Logger)
+	sweepGroups(cfg.Logger)
 	m := &Manager{cfg: cfg, log: cfg.Logger, landlock: landlockABI(), connectErr: canSupervise(), scopes: map[string]map[string]*Sandbox{}, boxes: map[*box]struct{}{}}
 	if m.helper, err = loadHelper(cfg); err != nil {
 		return nil, err
@@ -69,11 +71,13 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	if m.rootfs, err = skeleton(real); err != nil {
 		return nil, errors.Join(err, m.owner.remove(), m.helper.Close())
 	}
+	var controllers []string
 	if cfg.NoCgroup {
 		m.cgroupErr = errors.New("turned off by configuration")
 	} else {
-		m.owner.cgroup, m.cgroupErr = makeOwnerCgroup(m.owner.id, m.helper)
+		m.owner.cgroup, controllers, m.cgroupErr = makeOwnerCgroup(m.owner.id, m.helper)
 	}
+	m.limits = findLimiters(controllers)
 	if err := m.owner.record(); err != nil {
 		return nil, errors.Join(err, m.owner.remove(), m.helper.Close())
 	}

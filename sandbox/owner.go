@@ -95,7 +95,7 @@ func sweep(stateDir string, log *slog.Logger) {
 
 func sweepOwner(dir string, log *slog.Logger) {
 	if b, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
-		if cg := string(b); filepath.IsAbs(cg) && strings.HasPrefix(filepath.Base(cg), cgroupPrefix) {
+		if cg := string(b); filepath.IsAbs(cg) && strings.HasPrefix(filepath.Base(cg), ownerPrefix) {
 			if err := guestproto.RemoveCgroup(cg); err != nil {
 				log.Warn("sweep: cgroup of a dead owner stays", "cgroup", cg, "err", err)
 			}

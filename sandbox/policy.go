@@ -92,12 +92,33 @@ const gitName = ".git"
 type Limits struct {
 	// MemoryBytes is the memory of all processes of the sandbox together. Default: none.
 	MemoryBytes int64
-	// Pids is the number of tasks of the sandbox, the guest's own (about 10) included. Default: none.
+	// Pids is the number of tasks of the sandbox, the guest's own (about 10) included. Default 4096 at contained
+	// levels, else none; negative means none. Without a cgroup controller it is enforced per user namespace, at
+	// contained levels of an ordinary user, and hits are not counted.
 	Pids int64
+	// CPU is the processor time of all processes of the sandbox together, in thousandths of one processor.
+	// Default: none.
+	CPU int64
 	// TmpBytes caps the private /tmp. Default 1 GiB.
 	TmpBytes int64
 	// FileBytes caps the size of any one file written (RLIMIT_FSIZE). Default: none.
 	FileBytes int64
+	// MinFreeBytes ends a command when it leaves less than this on a file system that it can write (the
+	// workspace's at full access). Default 64 MiB; negative means none.
+	MinFreeBytes int64
+}
+
+func (l Limits) normalized(level Level) Limits {
+	if l.TmpBytes <= 0 {
+		l.TmpBytes = 1 << 30
+	}
+	if l.Pids == 0 && level.Contained() {
+		l.Pids = 4096
+	}
+	if l.MinFreeBytes == 0 {
+		l.MinFreeBytes = 64 << 20
+	}
+	return l
 }
 
 // DefaultProtected are the names that stay read-only directly under each writable root.
@@ -168,9 +189,7 @@ func (p Policy) normalized() (Policy, error) {
 	p.WritableRoots = list("writable root", p.WritableRoots)
 	p.DenyRead = list("deny-read path", p.DenyRead)
 	p.Protected = slices.Compact(slices.Sorted(slices.Values(p.Protected)))
-	if p.Limits.TmpBytes == 0 {
-		p.Limits.TmpBytes = 1 << 30
-	}
+	p.Limits = p.Limits.normalized(p.Level)
 	return p, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +14,7 @@ import (
 const (
 	GapLevels      = "read-only and workspace-write"
 	GapCgroup      = "every command is ended as a whole by the kernel"
-	GapLimits      = "memory and process limits"
+	GapLimits      = "memory, processor and counted process limits"
 	GapUnixSockets = "unix sockets of the host are unreachable"
 	GapSignals     = "commands of one sandbox cannot signal each other"
 )
@@ -62,7 +61,11 @@ func Probe(ctx context.Context, cfg Config) Report {
 	r.CgroupKill, r.Cgroup = m.owner.cgroup != "", m.owner.cgroup
 	if r.CgroupKill {
 		r.Cgroup = filepath.Dir(m.owner.cgroup)
-		r.Controllers = controllers(m.owner.cgroup)
+	}
+	for _, c := range []string{"memory", "pids", "cpu"} {
+		if m.limits.has(c) {
+			r.Controllers = append(r.Controllers, c)
+		}
 	}
 	r.Gaps = append(r.Gaps, m.gaps(r)...)
 	return r
@@ -97,8 +100,9 @@ func (m *Manager) gaps(r Report) []Gap {
 		g = append(g, Gap{GapCgroup, fmt.Sprintf("%v; a subreaper does it instead, which a command with full access can kill first", m.cgroupErr),
 			"start heddle from a systemd unit with Delegate=yes, or as root with cgroup v2 mounted writable"})
 	}
-	if !m.sandboxLimits() {
-		g = append(g, Gap{GapLimits, "this process cannot make cgroups with the memory and pids controllers", "run the executor as root, or bound it as a whole from outside (systemd MemoryMax, TasksMax)"})
+	if !m.limits.has("memory") || !m.limits.has("pids") || !m.limits.has("cpu") {
+		g = append(g, Gap{GapLimits, "this process cannot make cgroups with the memory, pids and cpu controllers; the number of processes is limited without a count of hits",
+			"start heddle from a systemd unit with Delegate=yes, or run the executor as root, or bound it as a whole from outside (systemd MemoryMax, TasksMax)"})
 	}
 	if r.Landlock < landlockSignals {
 		g = append(g, Gap{GapSignals, fmt.Sprintf("the kernel has no Landlock ABI %d (it has %d)", landlockSignals, r.Landlock), "use kernel 6.12 or newer"})
@@ -108,15 +112,6 @@ func (m *Manager) gaps(r Report) []Gap {
 			m.connectErr), "use kernel 5.19 or newer with kernel.yama.ptrace_scope at most 1, or keep service sockets in /run"})
 	}
 	return g
-}
-
-// controllers lists the resource controllers that command cgroups have.
-func controllers(dir string) []string {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(string(b))
 }
 
 func kernelRelease() string {

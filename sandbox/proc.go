@@ -35,9 +35,13 @@ type Proc struct {
 	started  time.Time
 	killed   atomic.Bool
 	timedOut atomic.Bool
+	diskLow  atomic.Bool
 	done     chan struct{}
 	result   Result // valid when done is closed
 }
+
+// diskInterval is how often the free space is looked at while a command runs.
+const diskInterval = 100 * time.Millisecond
 
 // Start starts a command.
 func (s *Sandbox) Start(ctx context.Context, c Cmd) (*Proc, error) {
@@ -181,8 +185,21 @@ func (p *Proc) follow(timeout time.Duration) {
 		defer t.Stop()
 		alarm = t.C
 	}
+	var look <-chan time.Time
+	disk := p.b.watchDisk()
+	if disk != nil {
+		t := time.NewTicker(diskInterval)
+		defer t.Stop()
+		look = t.C
+	}
 	for waiting := true; waiting; {
 		select {
+		case <-look:
+			if disk.reached() {
+				p.diskLow.Store(true)
+				look = nil
+				_ = p.end()
+			}
 		case x := <-p.exit:
 			p.take(x)
 			waiting = false
@@ -211,9 +228,8 @@ func (p *Proc) follow(timeout time.Duration) {
 		}
 	}
 	p.proxy.close()
-	if p.b.policy.Level.Contained() {
-		p.result.OOMKilled, p.result.PidsHit = p.b.limits.hits(p.before)
-	}
+	p.result.OOMKilled, p.result.PidsHit = p.b.limits.hits(p.before)
+	p.result.DiskLow = p.diskLow.Load()
 	p.b.mu.Lock()
 	for _, path := range p.denied {
 		p.result.Violations = append(p.result.Violations, Violation{Path: path, What: "connecting to this socket of the host was refused"})
@@ -230,7 +246,7 @@ func (p *Proc) follow(timeout time.Duration) {
 }
 
 func (p *Proc) grace() time.Duration {
-	if p.timedOut.Load() || p.killed.Load() {
+	if p.timedOut.Load() || p.killed.Load() || p.diskLow.Load() {
 		return 0
 	}
 	return p.s.m.cfg.DrainGrace

@@ -35,7 +35,7 @@ type Report struct {
 	CgroupKill bool `json:"cgroupKill"`
 	// Cgroup is the directory below which command cgroups are made; empty without CgroupKill.
 	Cgroup string `json:"cgroup,omitempty"`
-	// Controllers are the resource controllers that can be used per command.
+	// Controllers are the resource controllers (memory, pids, cpu) that can limit sandboxes.
 	Controllers []string `json:"controllers,omitempty"`
 	// Landlock is the ABI version of the kernel, 0 when it has none.
 	Landlock int `json:"landlock"`

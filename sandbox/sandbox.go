@@ -94,6 +94,8 @@ type Result struct {
 	Killed bool
 	// OOMKilled, PidsHit: a limit of the sandbox was hit while the command ran, by the kernel's counters.
 	OOMKilled, PidsHit bool
+	// DiskLow: the command was ended because it left less than Limits.MinFreeBytes.
+	DiskLow bool
 	// SandboxLost: the guest died; how the command ended is not known.
 	SandboxLost bool
 	// Leftovers tells that processes were still alive after the main process ended and were killed.

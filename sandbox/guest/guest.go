@@ -134,6 +134,12 @@ func (s *server) apply(m guestproto.Msg) error {
 			return fmt.Errorf("limit file size: %w", err)
 		}
 	}
+	if n := s.setup.Pids; n > 0 {
+		lim := unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &lim); err != nil {
+			return fmt.Errorf("limit the number of processes: %w", err)
+		}
+	}
 	if s.fence, err = newFence(s.endAll); err != nil {
 		return err
 	}

@@ -38,10 +38,12 @@ type Box struct {
 	UIDMap, GIDMap []IDRange
 	Caps           []string
 	Umask          uint32
-	Memory         int64
-	Pids           int64
-	ReadOnly       []string // paths under /proc to make read-only
-	Mask           []string
+	// CgroupName is the name of the sandbox's cgroups. Memory in bytes, Pids, CPU in thousandths of a processor:
+	// 0 is no limit.
+	CgroupName        string
+	Memory, Pids, CPU int64
+	ReadOnly          []string // paths under /proc to make read-only
+	Mask              []string
 }
 
 // IDRange is a run of user or group ids.

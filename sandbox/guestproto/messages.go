@@ -33,9 +33,10 @@ type Setup struct {
 	Shim      bool // no cgroups: run each command under a subreaper
 	GraceMS   int  // how long leftovers may drain in shim mode
 	FileBytes int64
-	Scope     bool // confine signals of each command to itself (Landlock)
-	Connect   bool // perform connect for the commands, and refuse sockets that were not bound inside
-	HostTmp   bool // /tmp is the host's
+	Pids      int64 // limit of tasks by the kernel's count for the user namespace, where there are no cgroups
+	Scope     bool  // confine signals of each command to itself (Landlock)
+	Connect   bool  // perform connect for the commands, and refuse sockets that were not bound inside
+	HostTmp   bool  // /tmp is the host's
 }
 
 func (s Setup) Encode() []byte {
@@ -45,6 +46,7 @@ func (s Setup) Encode() []byte {
 	e.Bool(s.Shim)
 	e.Uint(uint64(s.GraceMS))
 	e.Int(s.FileBytes)
+	e.Int(s.Pids)
 	for _, v := range []bool{s.Scope, s.Connect, s.HostTmp} {
 		e.Bool(v)
 	}
@@ -53,7 +55,7 @@ func (s Setup) Encode() []byte {
 
 func DecodeSetup(b []byte) (Setup, error) {
 	d := Dec{B: b}
-	s := Setup{Version: int(d.Uint()), Contained: d.Bool(), Shim: d.Bool(), GraceMS: int(d.Uint()), FileBytes: d.Int(),
+	s := Setup{Version: int(d.Uint()), Contained: d.Bool(), Shim: d.Bool(), GraceMS: int(d.Uint()), FileBytes: d.Int(), Pids: d.Int(),
 		Scope: d.Bool(), Connect: d.Bool(), HostTmp: d.Bool()}
 	return s, d.Err
 }

@@ -14,6 +14,8 @@ import (
 const (
 	setNosuidNodev = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 	plainFlags     = unix.MS_NOSUID | unix.MS_NODEV
+
+	cpuPeriod = 100000 // microseconds over which processor use is counted
 )
 
 // config translates a box. Everything that is not named here is off: no capabilities, no devices but the six
@@ -38,7 +40,7 @@ func config(b guestproto.Box) *configs.Config {
 		Namespaces: configs.Namespaces{{Type: configs.NEWUSER}, {Type: configs.NEWNS}, {Type: configs.NEWPID},
 			{Type: configs.NEWIPC}, {Type: configs.NEWUTS}},
 		Cgroups: &cgroups.Cgroup{
-			Name:     "heddle-" + b.ID,
+			Name:     b.CgroupName,
 			Rootless: b.Rootless,
 			Resources: &cgroups.Resources{Devices: []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard,
 				Minor: devices.Wildcard, Permissions: "rwm", Allow: true}}},
@@ -51,6 +53,10 @@ func config(b guestproto.Box) *configs.Config {
 	}
 	if b.Pids > 0 {
 		c.Cgroups.PidsLimit = &b.Pids
+	}
+	if b.CPU > 0 {
+		c.Cgroups.CpuPeriod = cpuPeriod
+		c.Cgroups.CpuQuota = max(1000, b.CPU*cpuPeriod/1000)
 	}
 	if b.Rootless {
 		c.Sysctl["user.max_user_namespaces"] = "1"
