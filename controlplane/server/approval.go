@@ -28,7 +28,7 @@ func (s *approvalService) ResolveApproval(ctx context.Context, r *heddlev1.Resol
 		}
 		return &heddlev1.ResolveApprovalResponse{Approval: a}, nil
 	}
-	a, won, err := p.Decide(ctx, r.GetDecision(), r.GetAmendment(), approval.ByClient)
+	a, won, err := p.Answer(ctx, r.GetDecision(), r.GetAmendment(), r.GetAnswer(), approval.ByClient)
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,9 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if err != nil {
 		return nil, err
 	}
+	if _, err := agent.DynamicTools(set.GetDynamicTools()); err != nil {
+		return nil, err
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)

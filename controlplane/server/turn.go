@@ -4,7 +4,6 @@ import (
 	"context"
 	"unicode/utf8"
 
-	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -18,40 +17,18 @@ type turnService struct {
 }
 
 func (s *turnService) StartTurn(ctx context.Context, r *heddlev1.StartTurnRequest) (*heddlev1.StartTurnResponse, error) {
-	caller, err := s.caller(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if err := checkInput(r.GetInput()); err != nil {
 		return nil, err
 	}
-	row, err := s.thread(ctx, r.GetThreadId())
+	req, err := s.turnRequest(ctx, r.GetThreadId(), r.GetOnDisconnect())
 	if err != nil {
 		return nil, err
 	}
-	patch, err := s.cfg.Settings.Patch(ctx, caller, r.GetSettings())
-	if err != nil {
+	if req.Settings, err = s.cfg.Settings.Patch(ctx, req.SessionID, r.GetSettings()); err != nil {
 		return nil, err
 	}
-	gone := r.GetOnDisconnect()
-	if caller != "" {
-		sess, err := s.cfg.Sessions.Get(caller)
-		if err != nil {
-			return nil, err
-		}
-		if gone == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
-			gone = sess.OnDisconnect
-		}
-		s.cfg.Sessions.Hold(caller, row.GetId())
-		if gone == heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT && !row.GetEphemeral() {
-			s.notePeer(ctx, sess)
-		}
-	} else if gone == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
-		gone = heddlev1.OnDisconnect_ON_DISCONNECT_CONTINUE
-	}
-	ans, err := s.cfg.Agent.StartTurn(ctx, agent.TurnRequest{
-		ThreadID: row.GetId(), Input: r.GetInput(), Settings: patch, OutputSchema: r.GetOutputSchema(), SessionID: caller, OnDisconnect: gone,
-	})
+	req.Input, req.OutputSchema = r.GetInput(), r.GetOutputSchema()
+	ans, err := s.cfg.Agent.StartTurn(ctx, req)
 	if err != nil {
 		return nil, err
 	}
