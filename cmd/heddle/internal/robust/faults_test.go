@@ -74,29 +74,71 @@ func (in *injector) work(ctx context.Context) {
 
 func (in *injector) one() {
 	switch n := in.rng.IntN(100); {
-	case n < 9:
+	case n < 7:
 		in.signal("controlplane", syscall.SIGKILL, "kill -9 control plane")
-	case n < 12:
+	case n < 10:
 		in.signal("controlplane", syscall.SIGTERM, "SIGTERM control plane")
-	case n < 20:
+	case n < 17:
 		in.signal("executor", syscall.SIGKILL, "kill -9 executor")
-	case n < 30:
+	case n < 26:
 		in.signal("guest", syscall.SIGKILL, "kill -9 guest")
-	case n < 38:
+	case n < 33:
 		in.signal("app-server", syscall.SIGKILL, "kill -9 app-server")
-	case n < 46:
+	case n < 39:
 		in.freeze("controlplane", 1500)
-	case n < 54:
+	case n < 45:
 		in.freeze("executor", 2500)
-	case n < 62:
+	case n < 48:
+		in.freeze("executor", 2*int(shortFence.Milliseconds()))
+	case n < 54:
 		in.freeze("guest", 2000)
-	case n < 70:
+	case n < 60:
 		in.freeze("app-server", 2000)
-	case n < 88:
+	case n < 67:
+		in.arm()
+	case n < 70:
+		in.all()
+	case n < 87:
 		in.drop()
 	default:
 		in.slow()
 	}
+}
+
+// all kills every process of the home at once, sandboxes among them.
+func (in *injector) all() {
+	for _, p := range in.run.home.processes() {
+		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	}
+	in.run.tally.add("kill -9 everything at once")
+}
+
+// shortFence is the fence of control planes that the injector starts.
+const shortFence = 3 * time.Second
+
+// points are where a control plane that was built with the tag failpoint ends.
+var points = []string{"agent/turn-accepted", "agent/step-committed", "agent/process-ended", "agent/before-turn-end"}
+
+// arm replaces the control plane by one with a short fence that ends itself, as
+// kill -9 does, at a named point. Clients may be faster and start their own.
+func (in *injector) arm() {
+	point := points[in.rng.IntN(len(points))]
+	if pid := in.pick("controlplane"); pid != 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	cmd := in.run.home.command("controlplane", "--local", "--idle-exit", "500ms", "--fence-after", shortFence.String(), "--grace", "2s")
+	cmd.Env = append(cmd.Env, "HEDDLE_FAILPOINTS="+point)
+	if err := cmd.Start(); err != nil {
+		in.run.violate(Violation{What: "start a control plane: " + err.Error()})
+		return
+	}
+	in.run.tally.add("new control plane that ends at " + point)
+	go func() {
+		_ = cmd.Wait()
+		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			in.run.tally.add("~armed control planes that were killed")
+		}
+	}()
 }
 
 // pick chooses a process of a role.
