@@ -28,7 +28,7 @@ type executors struct{ d *dispatch.Dispatcher }
 func scopeOf(threadID string) string { return "thread/" + threadID }
 
 func (e *executors) Start(ctx context.Context, s agent.Spec) (agent.Handle, error) {
-	h, err := e.d.Start(ctx, dispatch.Spec{Scope: scopeOf(s.ThreadID), Principal: s.Principal, Action: s.Action, Output: s.Output})
+	h, err := e.d.Start(ctx, dispatch.Spec{Scope: scopeOf(s.ThreadID), Principal: s.Principal, Action: s.Action, Output: s.Output, Network: networkOf(s)})
 	if err != nil {
 		return nil, suspendedIfStopped(err)
 	}
@@ -39,6 +39,9 @@ func (e *executors) Reattach(ctx context.Context, s agent.Spec, from int64) (age
 	h, err := e.d.Reattach(ctx, s.Action.GetActionId(), scopeOf(s.ThreadID), s.Output, from)
 	if err != nil {
 		return nil, suspendedIfStopped(err)
+	}
+	if n := networkOf(s); n != nil {
+		h.SetNetwork(n)
 	}
 	return handle{h}, nil
 }
@@ -57,6 +60,23 @@ func (h handle) Settle() { h.Ack() }
 func (h handle) Result(ctx context.Context) (*executorv1.ActionResult, error) {
 	res, err := h.Handle.Result(ctx)
 	return res, suspendedIfStopped(err)
+}
+
+// network is an agent.Network as the dispatcher sees it.
+type network struct{ agent.Network }
+
+func networkOf(s agent.Spec) dispatch.Network {
+	if s.Network == nil {
+		return nil
+	}
+	return network{s.Network}
+}
+
+func (n network) Ask(ctx context.Context, r *executorv1.NetworkRequest) *executorv1.NetworkVerdict {
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(suspendedIfStopped(context.Cause(ctx))) })()
+	return n.Network.Ask(inner, r)
 }
 
 // suspendedIfStopped tells the agent that the dispatcher stopped, which is no

@@ -203,17 +203,28 @@ func (e *execution) run(ctx context.Context) result {
 func (e *execution) wait(ctx context.Context, began time.Time) result {
 	timer := time.NewTimer(e.args.Yield)
 	defer timer.Stop()
-	select {
-	case <-e.proc.done:
-	case <-timer.C:
-	case <-ctx.Done():
-		if suspended(ctx) {
-			return result{}
+	var answered <-chan struct{}
+	for {
+		select {
+		case <-answered: // the command goes on: its time begins anew
+			answered = nil
+			timer.Reset(e.args.Yield)
+			continue
+		case <-e.proc.done:
+		case <-timer.C:
+			// A command that waits for an answer about a host is not slow.
+			if answered = e.proc.hosts.asking(); answered != nil {
+				continue
+			}
+		case <-ctx.Done():
+			if suspended(ctx) {
+				return result{}
+			}
+			e.proc.end()
+			return text(e.proc.aborted(time.Since(began)))
 		}
-		e.proc.end()
-		return text(e.proc.aborted(time.Since(began)))
+		return text(e.proc.tell(time.Since(began), e.args.MaxOutputTokens))
 	}
-	return text(e.proc.tell(time.Since(began), e.args.MaxOutputTokens))
 }
 
 // await waits for the decision. A nil result means that the command may run.

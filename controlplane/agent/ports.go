@@ -36,6 +36,9 @@ type Spec struct {
 	Action    *executorv1.Action
 	// Output gets the output in order; a chunk counts as taken when it returns.
 	Output func(*executorv1.OutputChunk) error
+	// Network takes part in what a proxied network decides; nil refuses what the
+	// policy does not allow.
+	Network Network
 }
 
 // Handle is one dispatched action.

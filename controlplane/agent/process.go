@@ -47,7 +47,8 @@ type process struct {
 	// intent is set for a process from before a restart.
 	intent *heddlev1.ActionIntent
 	// done is closed when the item's completion is in the log's queue.
-	done chan struct{}
+	done  chan struct{}
+	hosts hosts
 
 	mu     sync.Mutex
 	item   *heddlev1.Item
@@ -142,7 +143,7 @@ func (p *process) start(principal string) {
 }
 
 func (p *process) spec(principal string) Spec {
-	return Spec{ThreadID: p.lt.id, Principal: principal, Action: p.action, Output: p.output}
+	return Spec{ThreadID: p.lt.id, Principal: principal, Action: p.action, Output: p.output, Network: p}
 }
 
 func (p *process) follow(open func(context.Context) (Handle, error)) {

@@ -86,7 +86,9 @@ func (a *Agent) recoverTurn(ctx context.Context, lt *live, turnID string) (*turn
 		t.seen[id] = 1
 	}
 	for _, q := range pending {
-		if q.GetTurnId() == turnID {
+		if q.GetTurnId() == turnID && q.GetCommand().GetNetwork() != nil {
+			t.adoptHost(t.open(q))
+		} else if q.GetTurnId() == turnID {
 			p.asked[q.GetItemId()] = t.open(q)
 		}
 	}

@@ -17,6 +17,8 @@ const (
 	textList
 	textMap
 	table
+	hostList
+	portList
 )
 
 // node describes the values of one key.
@@ -66,6 +68,9 @@ func schema() *node {
 		"sandbox_workspace_write": tableOf(map[string]*node{
 			"writable_roots": list, "network_access": b, "exclude_tmpdir_env_var": b, "exclude_slash_tmp": b,
 			"tmp": oneOf("private", "host"), "git": oneOf("protected", "commit"),
+		}),
+		networkTable: tableOf(map[string]*node{
+			"allow": {kind: hostList}, "deny": {kind: hostList}, "ports": {kind: portList}, "on_miss": oneOf("ask", "deny"),
 		}),
 		"shell_environment_policy": tableOf(map[string]*node{
 			"inherit": oneOf("all", "core", "none"), "ignore_default_excludes": b, "exclude": list, "set": smap, "include_only": list,
@@ -162,6 +167,14 @@ func checkValue(n *node, v any, path []string) []problem {
 	case textList:
 		if !isTextList(v) {
 			return wrong("a list of texts")
+		}
+	case hostList:
+		if !isHostList(v) {
+			return wrong("a list of host names, \"*.\" patterns or addresses, each with an optional :PORT")
+		}
+	case portList:
+		if !isPortList(v) {
+			return wrong("a list of ports from 1 to 65535")
 		}
 	case textMap:
 		m, ok := v.(map[string]any)

@@ -129,8 +129,8 @@ func (c *Config) ApprovalsReviewer() string {
 	return "user"
 }
 
-// SandboxPolicy is the configured policy (sandbox_mode, sandbox_workspace_write);
-// read-only when unset.
+// SandboxPolicy is the configured policy (sandbox_mode, sandbox_workspace_write,
+// network); read-only without network when unset or unusable.
 func (c *Config) SandboxPolicy() *heddlev1.SandboxPolicy {
 	p, err := c.SandboxFor(c.str("sandbox_mode"))
 	if err != nil {
@@ -167,6 +167,7 @@ func (c *Config) SandboxFor(mode string) (*heddlev1.SandboxPolicy, error) {
 	default:
 		return nil, fmt.Errorf("sandbox mode %q is not one of read-only, workspace-write, danger-full-access", mode)
 	}
+	c.defaultNetwork(p)
 	return p, nil
 }
 

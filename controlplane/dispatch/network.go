@@ -15,7 +15,8 @@ const maxNetworkRequests = 64
 // Network takes part in what the proxied network of a running action decides.
 type Network interface {
 	// Ask decides about a destination. It is called on a goroutine of its own and
-	// may wait for a person; ctx ends with the action. Only allowed, by and reason
+	// may wait for a person; ctx ends with the action, by ErrStopped when only the
+	// dispatcher stops. Only allowed, by and reason
 	// of the verdict count.
 	Ask(ctx context.Context, r *executorv1.NetworkRequest) *executorv1.NetworkVerdict
 	// Decided is told of each decision, in order, before the result. It must not
@@ -71,12 +72,12 @@ func (d *Dispatcher) askNetwork(a *action, m *executorv1.NetworkRequest) {
 	a.networkOpen[id] = true
 	n := a.spec.Network
 	go func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		defer cancel(nil)
 		go func() {
 			select {
 			case <-a.done:
-				cancel()
+				cancel(a.err) // ErrStopped when only the dispatcher stops
 			case <-ctx.Done():
 			}
 		}()

@@ -229,6 +229,7 @@ func completeSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
 		return nil
 	}
 	if s.Sandbox.Network != heddlev1.NetworkMode_NETWORK_MODE_UNSPECIFIED {
+		c.Network(s.Sandbox)
 		return nil
 	}
 	mode := map[heddlev1.SandboxLevel]string{

@@ -35,6 +35,10 @@ func approvalRequest(a *heddlev1.Approval, extended bool) (method string, params
 	out["kind"], out["environmentId"] = "command", nil
 	out["command"], out["cwd"] = protocol.Clip(c.GetCommand()), c.GetCwd()
 	out["commandActions"] = protocol.FromActions(c.GetActions())
+	if n := c.GetNetwork(); n != nil {
+		askAboutHost(out, a.GetId(), n)
+		return "item/commandExecution/requestApproval", out
+	}
 	decisions := []any{"accept"}
 	if prefix := c.GetProposedAmendment(); len(prefix) > 0 {
 		out["proposedExecpolicyAmendment"] = prefix
@@ -121,6 +125,9 @@ func (c *client) answer(m jsonrpc.Message) {
 	decision, prefix := heddlev1.Decision_DECISION_UNUSABLE, []string(nil)
 	if m.Kind == jsonrpc.Response {
 		decision, prefix = decisionOf(m.Result, a.GetFileChange() != nil)
+		if d, ok := decisionOnHost(m.Result, a.GetCommand().GetNetwork()); ok {
+			decision = d
+		}
 	}
 	go func() {
 		defer c.tasks.Done()

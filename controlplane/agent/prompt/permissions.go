@@ -48,10 +48,33 @@ func sandboxText(c Context) string {
 	switch {
 	case fullNetwork(p):
 		b.WriteString("- The network can be used.\n")
+	case sandboxed && p.GetNetwork() == heddlev1.NetworkMode_NETWORK_MODE_PROXIED:
+		b.WriteString(proxiedText(p))
 	case sandboxed:
 		b.WriteString("- The network is off, except for connections between commands of this conversation on the loopback interface.\n")
 	default:
 		b.WriteString("- Take the network as off.\n")
+	}
+	return b.String()
+}
+
+// proxiedText is about a network with lists; the variables that name the proxy
+// are set for every command.
+func proxiedText(p *heddlev1.SandboxPolicy) string {
+	var b strings.Builder
+	b.WriteString("- The network is reached through a proxy only (HTTP_PROXY, HTTPS_PROXY and ALL_PROXY are set; names are resolved by it). ")
+	if list := p.GetNetworkAllow(); len(list) > 0 {
+		shown := list[:min(len(list), maxPrefixes)]
+		b.WriteString("Allowed hosts: " + strings.Join(shown, ", "))
+		if len(shown) < len(list) {
+			b.WriteString(" and more")
+		}
+		b.WriteString(". ")
+	}
+	if p.GetNetworkMiss() == heddlev1.NetworkMiss_NETWORK_MISS_DENY {
+		b.WriteString("Other hosts are refused.\n")
+	} else {
+		b.WriteString("The user may be asked about other hosts while the command waits; else they are refused.\n")
 	}
 	return b.String()
 }

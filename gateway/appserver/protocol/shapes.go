@@ -241,7 +241,9 @@ func FromTurnWithItems(t *heddlev1.TurnWithItems, view ItemsView, o ItemOptions)
 
 // FromSandbox makes the tagged form of a policy.
 func FromSandbox(p *heddlev1.SandboxPolicy) SandboxPolicy {
-	out := SandboxPolicy{NetworkAccess: p.GetNetwork() == heddlev1.NetworkMode_NETWORK_MODE_FULL}
+	// A proxied network is access; which hosts can be reached is not in this shape.
+	out := SandboxPolicy{NetworkAccess: p.GetNetwork() == heddlev1.NetworkMode_NETWORK_MODE_FULL ||
+		p.GetNetwork() == heddlev1.NetworkMode_NETWORK_MODE_PROXIED}
 	switch p.GetLevel() {
 	case heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS:
 		out.Type = "dangerFullAccess"
