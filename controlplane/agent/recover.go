@@ -246,7 +246,7 @@ func (t *turn) continueCalls() error {
 
 // abandonPast closes what was open in a turn whose client did not come back.
 func (t *turn) abandonPast() error {
-	history, err := t.agent.store.History(t.ctx, t.lt.id)
+	history, err := t.agent.store.History(context.WithoutCancel(t.ctx), t.lt.id)
 	if err != nil {
 		t.agent.cfg.Logger.Error("read history", "thread", t.lt.id, "error", err)
 	}
