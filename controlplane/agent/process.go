@@ -325,6 +325,8 @@ func (p *process) tell(wall time.Duration, maxTokens int) string {
 	}
 	if !ended {
 		r.SessionID = p.id
+	} else {
+		r.Notes = facts(p.item.GetCommandExecution().GetVerdict())
 	}
 	return tool.FormatExec(r)
 }

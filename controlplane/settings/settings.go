@@ -221,9 +221,18 @@ func (r *Resolver) Patch(ctx context.Context, sessionID string, given *heddlev1.
 	return s, completeSandbox(c, s)
 }
 
-// completeSandbox fills a policy of which only the level was given: its network
-// is unspecified then.
+// completeSandbox fills a policy of which only the level was given, and puts the
+// configured limits on it.
 func completeSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
+	err := fillSandbox(c, s)
+	if err == nil {
+		s.Sandbox.Limits = c.Limits()
+	}
+	return err
+}
+
+// fillSandbox fills a policy whose network is unspecified.
+func fillSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
 	if s.Sandbox == nil || s.Sandbox.Level == heddlev1.SandboxLevel_SANDBOX_LEVEL_UNSPECIFIED {
 		s.Sandbox = c.SandboxPolicy()
 		return nil

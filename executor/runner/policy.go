@@ -34,6 +34,11 @@ func policyOf(m *executorv1.Action) sandbox.Policy {
 	if p.GetHostTmp() && !p.GetExcludeSlashTmp() {
 		out.Tmp = sandbox.TmpHost
 	}
+	l := p.GetLimits()
+	out.Limits = sandbox.Limits{
+		MemoryBytes: l.GetMemoryBytes(), Pids: l.GetPids(), CPU: l.GetCpuMillis(), FileBytes: l.GetFileBytes(),
+		TmpBytes: l.GetTmpBytes(), MinFreeBytes: l.GetMinFreeBytes(),
+	}
 	return out
 }
 

@@ -245,7 +245,7 @@ func processResult(end sandbox.Result, streams []*output.Stream) *executorv1.Pro
 		StdoutBytes: out.Size, DroppedBytes: out.Dropped,
 		Verdict: &heddlev1.ProcessVerdict{
 			Signal: int32(end.Signal), TimedOut: end.TimedOut, OomKilled: end.OOMKilled,
-			PidsHit: end.PidsHit, SandboxLost: end.SandboxLost,
+			PidsHit: end.PidsHit, DiskLow: end.DiskLow, SandboxLost: end.SandboxLost,
 		},
 	}
 	if len(streams) > 1 {

@@ -29,6 +29,8 @@ type ExecResult struct {
 	// whole length when Output is already a bounded view (0: len(Output)).
 	Output []byte
 	Total  int64
+	// Notes are facts about its end that the output does not show, a line each.
+	Notes []string
 	// MaxTokens bounds the text; 0 means DefaultMaxTokens.
 	MaxTokens int
 }
@@ -47,6 +49,9 @@ func FormatExec(r ExecResult) string {
 		fmt.Fprintf(&b, "Process exited with code %d\n", *r.Exit)
 	} else {
 		fmt.Fprintf(&b, "Process running with session ID %d\n", r.SessionID)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "Note: %s\n", n)
 	}
 	text, tokens := Truncate(r.Output, r.MaxTokens)
 	if r.Total > int64(len(r.Output)) {

@@ -267,9 +267,14 @@ func extendedCommand(c *heddlev1.CommandExecution) any {
 		m["error"] = map[string]any{"code": e.GetCode(), "message": e.GetMessage(), "fix": opt(e.GetFix())}
 	}
 	if v := c.GetVerdict(); v != nil {
+		violations := make([]any, 0, len(v.GetViolations()))
+		for _, p := range v.GetViolations() {
+			violations = append(violations, map[string]any{"path": p.GetPath(), "what": p.GetWhat()})
+		}
 		m["verdict"] = map[string]any{
 			"signal": v.GetSignal(), "timedOut": v.GetTimedOut(), "oomKilled": v.GetOomKilled(),
-			"pidsHit": v.GetPidsHit(), "sandboxLost": v.GetSandboxLost(),
+			"pidsHit": v.GetPidsHit(), "sandboxLost": v.GetSandboxLost(), "diskLow": v.GetDiskLow(),
+			"violations": violations,
 		}
 	}
 	return m

@@ -911,8 +911,10 @@ type ProcessVerdict struct {
 	PidsHit     bool                   `protobuf:"varint,4,opt,name=pids_hit,json=pidsHit,proto3" json:"pids_hit,omitempty"`
 	SandboxLost bool                   `protobuf:"varint,5,opt,name=sandbox_lost,json=sandboxLost,proto3" json:"sandbox_lost,omitempty"`
 	// Processes that had to be killed at the end.
-	Killed        int32            `protobuf:"varint,6,opt,name=killed,proto3" json:"killed,omitempty"`
-	Violations    []*PathViolation `protobuf:"bytes,7,rep,name=violations,proto3" json:"violations,omitempty"`
+	Killed     int32            `protobuf:"varint,6,opt,name=killed,proto3" json:"killed,omitempty"`
+	Violations []*PathViolation `protobuf:"bytes,7,rep,name=violations,proto3" json:"violations,omitempty"`
+	// Ended because too little was left on the disk.
+	DiskLow       bool `protobuf:"varint,20,opt,name=disk_low,json=diskLow,proto3" json:"disk_low,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -994,6 +996,13 @@ func (x *ProcessVerdict) GetViolations() []*PathViolation {
 		return x.Violations
 	}
 	return nil
+}
+
+func (x *ProcessVerdict) GetDiskLow() bool {
+	if x != nil {
+		return x.DiskLow
+	}
+	return false
 }
 
 // PathViolation is a protected path that a command touched and what was done.
@@ -1776,7 +1785,7 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"background\x18\x0e \x01(\bR\n" +
 	"backgroundB\f\n" +
 	"\n" +
-	"_exit_code\"\xf4\x01\n" +
+	"_exit_code\"\x8f\x02\n" +
 	"\x0eProcessVerdict\x12\x16\n" +
 	"\x06signal\x18\x01 \x01(\x05R\x06signal\x12\x1b\n" +
 	"\ttimed_out\x18\x02 \x01(\bR\btimedOut\x12\x1d\n" +
@@ -1787,7 +1796,8 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\x06killed\x18\x06 \x01(\x05R\x06killed\x128\n" +
 	"\n" +
 	"violations\x18\a \x03(\v2\x18.heddle.v1.PathViolationR\n" +
-	"violations\"7\n" +
+	"violations\x12\x19\n" +
+	"\bdisk_low\x18\x14 \x01(\bR\adiskLow\"7\n" +
 	"\rPathViolation\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04what\x18\x02 \x01(\tR\x04what\"M\n" +

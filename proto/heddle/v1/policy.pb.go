@@ -210,8 +210,10 @@ type SandboxPolicy struct {
 	NetworkAllow []string `protobuf:"bytes,7,rep,name=network_allow,json=networkAllow,proto3" json:"network_allow,omitempty"`
 	NetworkDeny  []string `protobuf:"bytes,8,rep,name=network_deny,json=networkDeny,proto3" json:"network_deny,omitempty"`
 	// Ports of entries that name none; empty means 80 and 443.
-	NetworkPorts  []uint32    `protobuf:"varint,9,rep,packed,name=network_ports,json=networkPorts,proto3" json:"network_ports,omitempty"`
-	NetworkMiss   NetworkMiss `protobuf:"varint,10,opt,name=network_miss,json=networkMiss,proto3,enum=heddle.v1.NetworkMiss" json:"network_miss,omitempty"`
+	NetworkPorts []uint32    `protobuf:"varint,9,rep,packed,name=network_ports,json=networkPorts,proto3" json:"network_ports,omitempty"`
+	NetworkMiss  NetworkMiss `protobuf:"varint,10,opt,name=network_miss,json=networkMiss,proto3,enum=heddle.v1.NetworkMiss" json:"network_miss,omitempty"`
+	// Nil means the executor's defaults.
+	Limits        *SandboxLimits `protobuf:"bytes,20,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +318,105 @@ func (x *SandboxPolicy) GetNetworkMiss() NetworkMiss {
 	return NetworkMiss_NETWORK_MISS_UNSPECIFIED
 }
 
+func (x *SandboxPolicy) GetLimits() *SandboxLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// SandboxLimits bounds what the processes of one sandbox use together. 0 means
+// the executor's default, a negative number none. What a host cannot limit is
+// among the gaps of its report.
+type SandboxLimits struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	MemoryBytes int64                  `protobuf:"varint,1,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Processes and threads.
+	Pids int64 `protobuf:"varint,2,opt,name=pids,proto3" json:"pids,omitempty"`
+	// Processor time, in thousandths of one processor.
+	CpuMillis int64 `protobuf:"varint,3,opt,name=cpu_millis,json=cpuMillis,proto3" json:"cpu_millis,omitempty"`
+	// Size of any one file.
+	FileBytes int64 `protobuf:"varint,4,opt,name=file_bytes,json=fileBytes,proto3" json:"file_bytes,omitempty"`
+	// Size of the private /tmp.
+	TmpBytes int64 `protobuf:"varint,5,opt,name=tmp_bytes,json=tmpBytes,proto3" json:"tmp_bytes,omitempty"`
+	// A command that leaves less on a disk that it can write is ended.
+	MinFreeBytes  int64 `protobuf:"varint,6,opt,name=min_free_bytes,json=minFreeBytes,proto3" json:"min_free_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxLimits) Reset() {
+	*x = SandboxLimits{}
+	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxLimits) ProtoMessage() {}
+
+func (x *SandboxLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxLimits.ProtoReflect.Descriptor instead.
+func (*SandboxLimits) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SandboxLimits) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *SandboxLimits) GetPids() int64 {
+	if x != nil {
+		return x.Pids
+	}
+	return 0
+}
+
+func (x *SandboxLimits) GetCpuMillis() int64 {
+	if x != nil {
+		return x.CpuMillis
+	}
+	return 0
+}
+
+func (x *SandboxLimits) GetFileBytes() int64 {
+	if x != nil {
+		return x.FileBytes
+	}
+	return 0
+}
+
+func (x *SandboxLimits) GetTmpBytes() int64 {
+	if x != nil {
+		return x.TmpBytes
+	}
+	return 0
+}
+
+func (x *SandboxLimits) GetMinFreeBytes() int64 {
+	if x != nil {
+		return x.MinFreeBytes
+	}
+	return 0
+}
+
 // SandboxGap is one guarantee that a host cannot give.
 type SandboxGap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -328,7 +429,7 @@ type SandboxGap struct {
 
 func (x *SandboxGap) Reset() {
 	*x = SandboxGap{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	mi := &file_heddle_v1_policy_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +441,7 @@ func (x *SandboxGap) String() string {
 func (*SandboxGap) ProtoMessage() {}
 
 func (x *SandboxGap) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	mi := &file_heddle_v1_policy_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +454,7 @@ func (x *SandboxGap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxGap.ProtoReflect.Descriptor instead.
 func (*SandboxGap) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{1}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SandboxGap) GetGuarantee() string {
@@ -395,7 +496,7 @@ type SandboxReport struct {
 
 func (x *SandboxReport) Reset() {
 	*x = SandboxReport{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	mi := &file_heddle_v1_policy_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +508,7 @@ func (x *SandboxReport) String() string {
 func (*SandboxReport) ProtoMessage() {}
 
 func (x *SandboxReport) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	mi := &file_heddle_v1_policy_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +521,7 @@ func (x *SandboxReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReport.ProtoReflect.Descriptor instead.
 func (*SandboxReport) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SandboxReport) GetBackend() string {
@@ -462,7 +563,7 @@ var File_heddle_v1_policy_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\xbb\x03\n" +
+	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\xed\x03\n" +
 	"\rSandboxPolicy\x12-\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x17.heddle.v1.SandboxLevelR\x05level\x12%\n" +
 	"\x0ewritable_roots\x18\x02 \x03(\tR\rwritableRoots\x120\n" +
@@ -474,7 +575,17 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\fnetwork_deny\x18\b \x03(\tR\vnetworkDeny\x12#\n" +
 	"\rnetwork_ports\x18\t \x03(\rR\fnetworkPorts\x129\n" +
 	"\fnetwork_miss\x18\n" +
-	" \x01(\x0e2\x16.heddle.v1.NetworkMissR\vnetworkMiss\"N\n" +
+	" \x01(\x0e2\x16.heddle.v1.NetworkMissR\vnetworkMiss\x120\n" +
+	"\x06limits\x18\x14 \x01(\v2\x18.heddle.v1.SandboxLimitsR\x06limits\"\xc7\x01\n" +
+	"\rSandboxLimits\x12!\n" +
+	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
+	"\x04pids\x18\x02 \x01(\x03R\x04pids\x12\x1d\n" +
+	"\n" +
+	"cpu_millis\x18\x03 \x01(\x03R\tcpuMillis\x12\x1d\n" +
+	"\n" +
+	"file_bytes\x18\x04 \x01(\x03R\tfileBytes\x12\x1b\n" +
+	"\ttmp_bytes\x18\x05 \x01(\x03R\btmpBytes\x12$\n" +
+	"\x0emin_free_bytes\x18\x06 \x01(\x03R\fminFreeBytes\"N\n" +
 	"\n" +
 	"SandboxGap\x12\x1c\n" +
 	"\tguarantee\x18\x01 \x01(\tR\tguarantee\x12\x10\n" +
@@ -516,26 +627,28 @@ func file_heddle_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_heddle_v1_policy_proto_goTypes = []any{
 	(SandboxLevel)(0),     // 0: heddle.v1.SandboxLevel
 	(NetworkMode)(0),      // 1: heddle.v1.NetworkMode
 	(NetworkMiss)(0),      // 2: heddle.v1.NetworkMiss
 	(*SandboxPolicy)(nil), // 3: heddle.v1.SandboxPolicy
-	(*SandboxGap)(nil),    // 4: heddle.v1.SandboxGap
-	(*SandboxReport)(nil), // 5: heddle.v1.SandboxReport
+	(*SandboxLimits)(nil), // 4: heddle.v1.SandboxLimits
+	(*SandboxGap)(nil),    // 5: heddle.v1.SandboxGap
+	(*SandboxReport)(nil), // 6: heddle.v1.SandboxReport
 }
 var file_heddle_v1_policy_proto_depIdxs = []int32{
 	0, // 0: heddle.v1.SandboxPolicy.level:type_name -> heddle.v1.SandboxLevel
 	1, // 1: heddle.v1.SandboxPolicy.network:type_name -> heddle.v1.NetworkMode
 	2, // 2: heddle.v1.SandboxPolicy.network_miss:type_name -> heddle.v1.NetworkMiss
-	4, // 3: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
-	0, // 4: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	4, // 3: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
+	5, // 4: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
+	0, // 5: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_policy_proto_init() }
@@ -549,7 +662,7 @@ func file_heddle_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_policy_proto_rawDesc), len(file_heddle_v1_policy_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -157,6 +157,12 @@ func (r *renderer) command(item *heddlev1.Item, c *heddlev1.CommandExecution) {
 	if c.GetVerdict().GetOomKilled() {
 		how += ", out of memory"
 	}
+	if c.GetVerdict().GetPidsHit() {
+		how += ", limit of processes hit"
+	}
+	if c.GetVerdict().GetDiskLow() {
+		how += ", disk nearly full"
+	}
 	if r.shown != item.GetId() { // others ran beside it
 		r.line("\n%s %s", r.paint(bold, "done"), c.GetCommand())
 	}

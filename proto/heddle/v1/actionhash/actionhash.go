@@ -107,6 +107,12 @@ func (e encoder) policy(p *heddlev1.SandboxPolicy) {
 	e.bool(p.GetHostTmp())
 	e.bool(p.GetExcludeTmpdirEnvVar())
 	e.bool(p.GetExcludeSlashTmp())
+	if l := p.GetLimits(); l != nil {
+		e.strings([]string{"limits"})
+		for _, v := range []int64{l.GetMemoryBytes(), l.GetPids(), l.GetCpuMillis(), l.GetFileBytes(), l.GetTmpBytes(), l.GetMinFreeBytes()} {
+			e.uint(uint64(v))
+		}
+	}
 	if p.GetNetwork() != heddlev1.NetworkMode_NETWORK_MODE_PROXIED {
 		return
 	}

@@ -1,0 +1,22 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+func TestFacts(t *testing.T) {
+	if got := facts(nil); len(got) > 0 {
+		t.Errorf("without a verdict: %q", got)
+	}
+	v := &heddlev1.ProcessVerdict{OomKilled: true, DiskLow: true}
+	for range maxViolations + 3 {
+		v.Violations = append(v.Violations, &heddlev1.PathViolation{Path: "/s", What: "refused"})
+	}
+	got := facts(v)
+	if len(got) != 2+maxViolations+1 || !strings.Contains(got[0], "memory") || got[2] != "/s: refused" || got[len(got)-1] != "3 more refusals" {
+		t.Errorf("%q", got)
+	}
+}
