@@ -16,32 +16,32 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-func tree(t testing.TB, names ...string) string {
-	t.Helper()
-	dir := t.TempDir()
+func tree(tb testing.TB, names ...string) string {
+	tb.Helper()
+	dir := tb.TempDir()
 	for _, n := range names {
 		name, content, _ := strings.Cut(n, "=")
 		p := filepath.Join(dir, name)
 		if strings.HasSuffix(name, "/") {
-			must(t, os.MkdirAll(p, 0o755))
+			must(tb, os.MkdirAll(p, 0o755))
 			continue
 		}
-		must(t, os.MkdirAll(filepath.Dir(p), 0o755))
-		must(t, os.WriteFile(p, []byte(content), 0o644))
+		must(tb, os.MkdirAll(filepath.Dir(p), 0o755))
+		must(tb, os.WriteFile(p, []byte(content), 0o644))
 	}
 	return dir
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // once asks one query and returns the complete answer.
-func once(t testing.TB, cfg Config, query string) *heddlev1.SearchResults {
-	t.Helper()
+func once(tb testing.TB, cfg Config, query string) *heddlev1.SearchResults {
+	tb.Helper()
 	asked := false
 	var last *heddlev1.SearchResults
 	err := Serve(context.Background(), cfg, func() (*heddlev1.SearchQuery, error) {
@@ -51,9 +51,9 @@ func once(t testing.TB, cfg Config, query string) *heddlev1.SearchResults {
 		asked = true
 		return &heddlev1.SearchQuery{Number: 1, Text: query}, nil
 	}, func(r *heddlev1.SearchResults) error { last = r; return nil })
-	must(t, err)
+	must(tb, err)
 	if !last.GetComplete() {
-		t.Fatalf("%q: the last answer is not complete", query)
+		tb.Fatalf("%q: the last answer is not complete", query)
 	}
 	return last
 }

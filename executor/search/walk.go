@@ -91,7 +91,7 @@ func (w *walker) dir(full, rel string, over []inode, repo bool) {
 		return
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		here := inode{uint64(st.Dev), st.Ino}
+		here := inode{st.Dev, st.Ino}
 		for _, o := range over {
 			if o == here {
 				return
