@@ -7,6 +7,7 @@ import "testing"
 // TestClientAISDK lets the AI SDK drive `heddle app-server` by a provider that
 // subscribes to a turn only when it has the answer that the turn started.
 func TestClientAISDK(t *testing.T) {
+	t.Parallel()
 	dir := npmClient(t, "aisdk")
 	w := newWorld(t, newModel(t, map[string][]step{
 		"HELLO": sdkScripts["HELLO"],

@@ -30,7 +30,7 @@ func runFor(cmd string, ms int) step {
 // number of clients can use it, also across restarts.
 type model struct {
 	*httptest.Server
-	scripts map[string][]step // by a word of the prompt
+	scripts map[string][]step // by a word of the prompt; the longest that is in it counts
 
 	mu       sync.Mutex
 	requests []string
@@ -78,11 +78,15 @@ func (m *model) serve(w http.ResponseWriter, r *http.Request) {
 			prompt, outputs = string(in.Content), 0
 		}
 	}
-	for word, steps := range m.scripts {
-		if strings.Contains(prompt, word) && outputs < len(steps) {
-			reply(w, steps[outputs], len(req.Input))
-			return
+	word := ""
+	for candidate, steps := range m.scripts {
+		if strings.Contains(prompt, candidate) && outputs < len(steps) && len(candidate) > len(word) {
+			word = candidate
 		}
+	}
+	if word != "" {
+		reply(w, m.scripts[word][outputs], len(req.Input))
+		return
 	}
 	http.Error(w, `{"error":{"message":"no reply is scripted for this"}}`, http.StatusBadRequest)
 }

@@ -11,6 +11,7 @@ import (
 // TestClientPythonSDK lets the SDK for Python drive `heddle app-server`. The
 // package with OpenAI's own binary is not installed: heddle takes its place.
 func TestClientPythonSDK(t *testing.T) {
+	t.Parallel()
 	needTool(t, "python3", "install Python 3.10 or later")
 	dir := clientDir(t, "python", func(dir string) {
 		if out, err := runIn(t, dir, 2*time.Minute, "python3", "-m", "venv", "env"); err != nil {

@@ -9,6 +9,7 @@ import (
 
 // TestClientTypeScriptSDK lets the SDK for TypeScript drive `heddle exec`.
 func TestClientTypeScriptSDK(t *testing.T) {
+	t.Parallel()
 	dir := npmClient(t, "sdk", "--omit=optional")
 	m := newModel(t, sdkScripts)
 	w := newWorld(t, m)

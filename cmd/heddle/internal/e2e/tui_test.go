@@ -13,6 +13,7 @@ import (
 // TestClientTUI drives the official terminal program by its keys, over each
 // transport that it can reach a server with.
 func TestClientTUI(t *testing.T) {
+	t.Parallel()
 	codex := filepath.Join(npmClient(t, "tui"), "node_modules/.bin/codex")
 	for _, transport := range []string{"ws", "unix"} {
 		t.Run(transport, func(t *testing.T) {
@@ -21,6 +22,8 @@ func TestClientTUI(t *testing.T) {
 				"RUN":    {run("echo out-$((40+2))"), {say: "it ran"}},
 				"SLOW":   {runFor("echo started; sleep 600", 60000), {say: "never"}},
 				"RETURN": {{say: "welcome back"}},
+				// The program asks for a title by a thread of its own.
+				"single-line task title": {{say: `{"title":"Greet the tester"}`}},
 			}
 			w := newWorld(t, newModel(t, scripts))
 			w.ask()
@@ -112,7 +115,7 @@ func (u *tui) firstSession() {
 // resumed picks the thread of the first session and goes on with it.
 func (u *tui) resumed() {
 	term := u.start("resume")
-	term.await("Resume a previous session", "say HELLO", "1 / 1")
+	term.await("Resume a previous session", "Greet the tester", "1 / 1")
 	term.answer("Resume a previous session", "Enter")
 	term.await("› say HELLO", "• hello there", "out-42", "• it was allowed", interrupted, composer)
 	term.enter("say RETURN")
