@@ -2,7 +2,9 @@ package boltstore_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -260,7 +262,7 @@ func TestCheckOfOpenStore(t *testing.T) {
 	if _, err := boltstore.Check(t.Context(), path); !errdefs.Is(err, errdefs.Busy) {
 		t.Errorf("check of an open store: %v", err)
 	}
-	if _, err := boltstore.Check(t.Context(), filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) && (err == nil || !strings.Contains(err.Error(), "no such file")) {
+	if _, err := boltstore.Check(t.Context(), filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("check of no file: %v", err)
 	}
 }

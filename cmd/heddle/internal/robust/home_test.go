@@ -36,8 +36,7 @@ func newHome(t *testing.T, modelURL string) *home {
 	if b := os.Getenv("HEDDLE_BIN"); b != "" {
 		bin = b
 	}
-	// Not below /tmp: commands have a /tmp of their own.
-	root, err := os.MkdirTemp("/var/tmp", "heddle-robust-") //nolint:usetesting
+	root, err := os.MkdirTemp("/var/tmp", "heddle-robust-") //nolint:usetesting // not under /tmp: commands have a /tmp of their own
 	if err != nil {
 		t.Fatal(err)
 	}

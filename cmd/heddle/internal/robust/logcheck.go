@@ -27,7 +27,6 @@ type turnTrace struct {
 type itemTrace struct {
 	turn               string
 	started, completed uint64
-	background         bool
 }
 
 // logCheck reads a log once, in order.

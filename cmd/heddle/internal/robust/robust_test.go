@@ -63,6 +63,7 @@ func TestRobustness(t *testing.T) {
 }
 
 func newRun(t *testing.T, seed uint64) *run {
+	t.Helper()
 	r := &run{seen: NewSeen(), tally: newTally(), notes: map[string][]Note{}, added: make(chan string, 64), logs: map[string][]*heddlev1.Event{}}
 	r.model = newModel(seed, r.tally, func() *home { return r.home })
 	t.Cleanup(r.model.Close)
@@ -85,6 +86,7 @@ func newRun(t *testing.T, seed uint64) *run {
 
 // traffic starts clients, watchers and faults; all end with ctx.
 func (r *run) traffic(ctx context.Context, t *testing.T, seed uint64) *sync.WaitGroup {
+	t.Helper()
 	conn, err := dialControl(r.home)
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +136,7 @@ func (r *run) calm() {
 
 // finish waits until everything has ended and checks all that must hold then.
 func (r *run) finish(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute+time.Duration(r.tally.faults())*time.Second)
 	defer cancel()
 	for _, s := range r.seats {
@@ -210,6 +213,7 @@ const (
 // complain reports what was violated, with the log around it, and keeps whole
 // logs beside the home.
 func (r *run) complain(t *testing.T, seed uint64) {
+	t.Helper()
 	shown := map[string]bool{}
 	for i, v := range r.problems {
 		if i == 40 {

@@ -135,16 +135,6 @@ func (s *seat) dial(ctx context.Context) (link, error) {
 	}
 }
 
-// pid is the process id of the seat's server, 0 for none.
-func (s *seat) pid() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd == nil {
-		return 0
-	}
-	return s.cmd.Process.Pid
-}
-
 // end reaps a server that is dead or is to be replaced.
 func (s *seat) end() {
 	s.mu.Lock()
