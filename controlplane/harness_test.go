@@ -416,9 +416,10 @@ func (m *fakeModel) output(callID string) string {
 
 // fakeExecutor speaks the executor protocol. Commands are words: "echo X",
 // "exit N", "sleep" (until interrupted), "stubborn" (until killed), "cat" (echoes
-// its input).
+// its input), "reach HOST..." (asks for each).
 type fakeExecutor struct {
-	id string
+	id  string
+	net fakeNetwork
 
 	mu      sync.Mutex
 	running map[string]*fakeProcess
@@ -485,6 +486,7 @@ func (x *fakeExecutor) connect(ctx context.Context, t *testing.T, c executorv1.E
 	send := x.send
 	x.mu.Unlock()
 	send(&executorv1.ConnectRequest{Message: &executorv1.ConnectRequest_Register{Register: reg}})
+	x.net.again(send)
 	for _, r := range kept {
 		send(&executorv1.ConnectRequest{Message: &executorv1.ConnectRequest_Result{Result: r}})
 	}
@@ -528,6 +530,8 @@ func (x *fakeExecutor) handle(m *executorv1.ConnectResponse) {
 		x.actions = append(x.actions, p.Action)
 		x.mu.Unlock()
 		go x.run(p.Action)
+	case *executorv1.ConnectResponse_NetworkVerdict:
+		x.net.answer(p.NetworkVerdict)
 	case *executorv1.ConnectResponse_Control:
 		x.control(p.Control)
 	case *executorv1.ConnectResponse_ResultAck:
@@ -643,6 +647,8 @@ func (x *fakeExecutor) process(a *executorv1.Action, s *executorv1.StartProcess)
 		x.print(p, arg+"\n")
 	case "exit":
 		code = int32(arg[0] - '0')
+	case "reach":
+		code = x.reach(p, strings.Fields(arg))
 	case "sleep", "stubborn", "cat":
 		x.print(p, "begun\n")
 		code = <-p.end

@@ -16,6 +16,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/sandbox"
+	"github.com/heddle-dev/heddle/sandbox/netproxy"
 )
 
 // Exit codes of `heddle sandbox` beside those of the command itself.
@@ -25,6 +26,7 @@ const (
 	sandboxEndLimit  = 10 * time.Second
 	sandboxStateName = "sandbox"
 	sandboxScope     = "command-line"
+	maxRefusals      = 100
 )
 
 type sandboxFlags struct {
@@ -33,6 +35,8 @@ type sandboxFlags struct {
 	writable []string
 	denyRead []string
 	network  bool
+	allow    []string
+	deny     []string
 	hostTmp  bool
 	keepEnv  bool
 	timeout  time.Duration
@@ -47,6 +51,10 @@ func newSandboxCommand() *cobra.Command {
 when --timeout passed, 125 when the sandbox could not be set up and nothing was
 run, 126 or 127 when the program could not be executed, 128 plus the number of a
 signal that ended it. Everything the command started has ended by then.
+
+The network is off but for the sandbox's own loopback. With --allow the command
+reaches the named hosts through a proxy, which HTTP_PROXY and the like name, on
+ports 80 and 443 where no other is given; every refusal is told on standard error.
 
 Variables that look like secrets (KEY, SECRET, TOKEN, PASS, CRED in the name) and
 heddle's own are not passed on, unless --keep-env is given.`,
@@ -67,6 +75,8 @@ heddle's own are not passed on, unless --keep-env is given.`,
 	fs.StringArrayVar(&f.writable, "writable", nil, "another writable `directory` (repeatable)")
 	fs.StringArrayVar(&f.denyRead, "deny-read", nil, "`path` that the command must not read (repeatable)")
 	fs.BoolVar(&f.network, "network", false, "give the command the host's network")
+	fs.StringArrayVar(&f.allow, "allow", nil, "`host[:port]` that the command may reach through a proxy: a name, *.NAME or an address (repeatable)")
+	fs.StringArrayVar(&f.deny, "deny", nil, "`host[:port]` that it may not reach, whatever --allow says (repeatable)")
 	fs.BoolVar(&f.hostTmp, "host-tmp", false, "share the host's /tmp instead of a private one")
 	fs.BoolVar(&f.keepEnv, "keep-env", false, "pass the whole environment, secrets too")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end the command after this time")
@@ -93,6 +103,15 @@ func (f sandboxFlags) policy() (sandbox.Policy, error) {
 	p.WritableRoots, p.DenyRead = absolute(f.writable), absolute(f.denyRead)
 	if f.network {
 		p.Net = sandbox.NetFull
+	}
+	if len(f.allow) > 0 || len(f.deny) > 0 {
+		if f.network {
+			return p, errors.New("--network gives the whole network: --allow and --deny have no place beside it")
+		}
+		p.Net, p.Proxy = sandbox.NetProxied, netproxy.Lists{Allow: f.allow, Deny: f.deny}
+		if _, err := netproxy.NewRules(p.Proxy); err != nil {
+			return p, err
+		}
 	}
 	if f.hostTmp {
 		p.Tmp = sandbox.TmpHost
@@ -132,7 +151,8 @@ func (f sandboxFlags) run(ctx context.Context, argv []string, stdin io.Reader, s
 	if !f.keepEnv {
 		env = sandbox.FilterEnv(env)
 	}
-	p, err := s.Start(ctx, sandbox.Cmd{Argv: argv, Env: env, Stdin: sandbox.StdinPipe, Timeout: f.timeout})
+	p, err := s.Start(ctx, sandbox.Cmd{Argv: argv, Env: env, Stdin: sandbox.StdinPipe, Timeout: f.timeout,
+		Network: sandbox.Network{Decided: refusals(stderr)}})
 	if err != nil {
 		return notRun(err)
 	}
@@ -145,6 +165,21 @@ func (f sandboxFlags) run(ctx context.Context, argv []string, stdin io.Reader, s
 		fmt.Fprintln(stderr)
 	}
 	return sandboxResult(r)
+}
+
+// refusals tells of each destination that is refused, once.
+func refusals(stderr io.Writer) func(netproxy.Decision) {
+	var mu sync.Mutex
+	told := map[netproxy.Request]bool{}
+	return func(d netproxy.Decision) {
+		mu.Lock()
+		defer mu.Unlock()
+		if d.Allowed || told[d.Request] || len(told) >= maxRefusals {
+			return
+		}
+		told[d.Request] = true
+		fmt.Fprintf(stderr, "heddle: network access to %s port %d was refused (%s)\n", d.Host, d.Port, d.By)
+	}
 }
 
 func sandboxResult(r sandbox.Result) error {

@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -84,6 +85,9 @@ func parseRule(s string) (r rule, err error) {
 	if a, aerr := netip.ParseAddr(s); aerr == nil && a.Zone() == "" && !a.Is4In6() {
 		r.prefix = netip.PrefixFrom(a, a.BitLen())
 		return r, nil
+	}
+	if strings.ContainsRune(s, '@') || strings.Contains(s, "//") {
+		return r, errors.New("write the host alone, without a scheme, credentials or a path")
 	}
 	host := s
 	if i := strings.LastIndexByte(s, ':'); i >= 0 {
