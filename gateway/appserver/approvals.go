@@ -24,6 +24,9 @@ func approvalRequest(a *heddlev1.Approval, extended bool) (method string, params
 		out["actionHash"] = hex.EncodeToString(a.GetActionHash())
 		out["expiresAtMs"] = a.GetExpiresAtMs()
 	}
+	if method, params := toolRequest(a); method != "" {
+		return method, params
+	}
 	if f := a.GetFileChange(); f != nil {
 		out["grantRoot"] = nil
 		if f.GetGrantRoot() != "" {
@@ -123,7 +126,11 @@ func (c *client) answer(m jsonrpc.Message) {
 	c.tasks.Add(1)
 	c.mu.Unlock()
 	decision, prefix := heddlev1.Decision_DECISION_UNUSABLE, []string(nil)
-	if m.Kind == jsonrpc.Response {
+	given, isTool := toolAnswer(a, m)
+	switch {
+	case given != nil:
+		decision = heddlev1.Decision_DECISION_ACCEPT
+	case m.Kind == jsonrpc.Response && !isTool:
 		decision, prefix = decisionOf(m.Result, a.GetFileChange() != nil)
 		if d, ok := decisionOnHost(m.Result, a.GetCommand().GetNetwork()); ok {
 			decision = d
@@ -134,7 +141,7 @@ func (c *client) answer(m jsonrpc.Message) {
 		// An answer that was given counts, even if the client leaves right after.
 		err := c.srv.session.Do(context.WithoutCancel(c.ctx), func(ctx context.Context, cc grpc.ClientConnInterface) error {
 			_, err := heddlev1.NewApprovalServiceClient(cc).ResolveApproval(ctx, &heddlev1.ResolveApprovalRequest{
-				ThreadId: a.GetThreadId(), ApprovalId: a.GetId(), Decision: decision, Amendment: prefix,
+				ThreadId: a.GetThreadId(), ApprovalId: a.GetId(), Decision: decision, Amendment: prefix, Answer: given,
 			})
 			return err
 		})

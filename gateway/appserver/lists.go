@@ -69,7 +69,7 @@ func (s *Server) threadList(ctx context.Context, _ *call, p *protocol.ThreadList
 			continue
 		}
 		data = append(data, s.wire(t))
-		states[t.GetId()] = readState(t.GetLastSeq())
+		states[t.GetId()] = protocol.FromReadState(t.GetReadState())
 	}
 	return list{
 		"data": data, "nextCursor": cursorText(resp.GetNextPageToken()), "backwardsCursor": cursorText(resp.GetPreviousPageToken()), "readStates": states,

@@ -3,7 +3,6 @@ package appserver
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"unicode/utf8"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -115,9 +114,4 @@ func (tr *translator) outputAdvanced(ctx context.Context, e *heddlev1.Event, a *
 		return nil
 	}
 	return emit(note{method: outputMethod, seq: e.GetSeq(), body: delta(o.prefix, last, "", 0)})
-}
-
-// readState is the revision of what was read. Nothing is kept as unread.
-func readState(seq uint64) any {
-	return map[string]any{"revision": strconv.FormatUint(seq, 10), "firstUnread": nil}
 }

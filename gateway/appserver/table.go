@@ -129,6 +129,9 @@ func table(method string) (entry, bool) {
 	if e, ok := fileTable(method); ok {
 		return e, true
 	}
+	if e, ok := threadTable(method); ok {
+		return e, true
+	}
 	return absent(method)
 }
 
@@ -178,10 +181,6 @@ func absent(method string) (entry, bool) {
 		return constant(list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}), true
 	case "account/bedrock/checkGovCloudRequirements":
 		return constant(list{"isGovCloud": false, "shouldWarn": false}), true
-	case "thread/goal/get":
-		return fixed[protocol.ThreadParams](list{"goal": nil}), true
-	case "thread/goal/clear":
-		return fixed[protocol.ThreadParams](list{"cleared": false}), true
 	case "plugin/installed":
 		return constant(list{"marketplaces": []any{}}), true
 	case "collaborationMode/list", "app/installed":

@@ -154,7 +154,8 @@ func (s *Server) newestTurn(ctx context.Context, id string) (*heddlev1.ListTurns
 // welcome tells a connection that resumed a thread what the log does not.
 func (s *Server) welcome(c *client, t *heddlev1.Thread, lastTurn string, pending []*heddlev1.Approval) {
 	s.tellUsage(c, t, lastTurn)
-	c.tell("thread/goal/cleared", threadID{t.GetId()})
+	goal := goalNote(t.GetId(), "", t.GetGoal(), 0)
+	c.tell(goal.method, goal.params)
 	for _, a := range pending {
 		if err := c.ask(c.ctx, a); err != nil {
 			s.log.Debug("asking again failed", "thread", t.GetId(), "error", err)
@@ -245,7 +246,7 @@ func (s *Server) threadRead(ctx context.Context, r *call, p *protocol.ThreadRead
 			return nil, err
 		}
 	}
-	return list{"thread": wire, "readState": readState(t.GetLastSeq())}, nil
+	return list{"thread": wire, "readState": protocol.FromReadState(t.GetReadState())}, nil
 }
 
 func (s *Server) getThread(ctx context.Context, id string) (*heddlev1.Thread, error) {

@@ -21,11 +21,13 @@ type translator struct {
 	read   func(ctx context.Context, item string, offset, length int64) ([]byte, error)
 
 	state   heddlev1.ThreadState
-	input   bool
 	pending map[string]bool
-	items   map[string]*openItem
-	shown   string
-	turn    *heddlev1.Turn
+	// inputs are the open questions to a person, unread how far one has read.
+	inputs map[string]bool
+	unread *heddlev1.ReadState
+	items  map[string]*openItem
+	shown  string
+	turn   *heddlev1.Turn
 }
 
 // openItem is an item that was not completed yet.
@@ -41,18 +43,29 @@ type openItem struct {
 // newTranslator starts from a thread's row.
 func newTranslator(t *heddlev1.Thread, pending []*heddlev1.Approval) *translator {
 	tr := &translator{
-		thread: t.GetId(), state: t.GetState(), input: t.GetWaitingOnUserInput(),
-		pending: map[string]bool{}, items: map[string]*openItem{},
+		thread: t.GetId(), state: t.GetState(), unread: t.GetReadState(),
+		pending: map[string]bool{}, inputs: map[string]bool{}, items: map[string]*openItem{},
 	}
 	for _, a := range pending {
-		tr.pending[a.GetId()] = true
+		tr.asked(a)
 	}
 	tr.shown = key(tr.status())
 	return tr
 }
 
 func (tr *translator) status() protocol.Status {
-	return protocol.StatusOf(tr.state, len(tr.pending) > 0, tr.input)
+	return protocol.StatusOf(tr.state, len(tr.pending) > 0, len(tr.inputs) > 0)
+}
+
+// asked notes an open question. A client that runs a tool of its own is not
+// waited for like a person.
+func (tr *translator) asked(a *heddlev1.Approval) {
+	switch {
+	case a.GetUserInput() != nil:
+		tr.inputs[a.GetId()] = true
+	case a.GetDynamicTool() == nil:
+		tr.pending[a.GetId()] = true
+	}
 }
 
 func key(s protocol.Status) string {
@@ -113,6 +126,13 @@ func (tr *translator) event(ctx context.Context, e *heddlev1.Event, emit func(no
 		return tr.errorRaised(e, p.ErrorRaised, emit)
 	case *heddlev1.Event_ThreadNamed:
 		return emit(nameNote(tr.thread, p.ThreadNamed.GetName(), e.GetSeq()))
+	case *heddlev1.Event_GoalChanged:
+		return emit(goalNote(tr.thread, e.GetTurnId(), p.GoalChanged.GetGoal(), e.GetSeq()))
+	case *heddlev1.Event_ReadStateChanged:
+		tr.unread = p.ReadStateChanged.GetReadState()
+		return emit(readNote(tr.thread, tr.unread, e.GetSeq()))
+	case *heddlev1.Event_ThreadReverted:
+		return tr.reverted(e, emit)
 	}
 	if tr.global {
 		return nil
@@ -321,7 +341,8 @@ func (tr *translator) itemCompleted(e *heddlev1.Event, it *heddlev1.Item, emit f
 
 func (tr *translator) turnCompleted(e *heddlev1.Event, t *heddlev1.Turn, emit func(note) error) error {
 	clear(tr.pending)
-	tr.input, tr.turn = false, nil
+	clear(tr.inputs)
+	tr.turn = nil
 	tr.state = heddlev1.ThreadState_THREAD_STATE_IDLE
 	if t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_FAILED {
 		tr.state = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
@@ -330,10 +351,12 @@ func (tr *translator) turnCompleted(e *heddlev1.Event, t *heddlev1.Turn, emit fu
 	if m := t.GetLastAgentMessage(); m != nil && t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
 		wire.Items, wire.ItemsView = []any{protocol.FromItem(m, tr.opts)}, protocol.ViewSummary
 	}
-	err := emit(note{method: "thread/readState/changed", all: true, experimental: true, key: "read/" + tr.thread, params: map[string]any{
-		"threadId": tr.thread, "readState": readState(e.GetSeq()),
-	}})
-	if err != nil {
+	next := &heddlev1.ReadState{Revision: e.GetSeq(), FirstUnreadTurnId: tr.unread.GetFirstUnreadTurnId(), FromStart: tr.unread.GetFromStart()}
+	if next.FirstUnreadTurnId == "" {
+		next.FirstUnreadTurnId = t.GetId()
+	}
+	tr.unread = next
+	if err := emit(readNote(tr.thread, next, 0)); err != nil {
 		return err
 	}
 	if err := tr.showStatus(emit); err != nil {
@@ -346,6 +369,7 @@ func (tr *translator) errorRaised(e *heddlev1.Event, p *heddlev1.ErrorRaised, em
 	if !p.GetWillRetry() {
 		tr.state = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
 		clear(tr.pending)
+		clear(tr.inputs)
 		if err := tr.showStatus(emit); err != nil {
 			return err
 		}
@@ -358,7 +382,7 @@ func (tr *translator) errorRaised(e *heddlev1.Event, p *heddlev1.ErrorRaised, em
 }
 
 func (tr *translator) approvalRequested(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
-	tr.pending[a.GetId()] = true
+	tr.asked(a)
 	if err := tr.showStatus(emit); err != nil {
 		return err
 	}
@@ -367,6 +391,7 @@ func (tr *translator) approvalRequested(e *heddlev1.Event, a *heddlev1.Approval,
 
 func (tr *translator) approvalResolved(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
 	delete(tr.pending, a.GetId())
+	delete(tr.inputs, a.GetId())
 	id := a.GetRequestId()
 	err := tr.local(emit, note{method: "serverRequest/resolved", seq: e.GetSeq(), resolved: &id, params: map[string]any{
 		"threadId": tr.thread, "requestId": id,
@@ -375,6 +400,20 @@ func (tr *translator) approvalResolved(e *heddlev1.Event, a *heddlev1.Approval, 
 		return err
 	}
 	return tr.showStatus(emit)
+}
+
+// reverted tells that turns were taken back. Everything is read then, since
+// what was not may be gone.
+func (tr *translator) reverted(e *heddlev1.Event, emit func(note) error) error {
+	tr.state = heddlev1.ThreadState_THREAD_STATE_IDLE
+	tr.unread = &heddlev1.ReadState{Revision: e.GetSeq()}
+	if err := tr.showStatus(emit); err != nil {
+		return err
+	}
+	if err := emit(note{method: "thread/reverted", all: true, seq: e.GetSeq(), params: threadID{tr.thread}}); err != nil {
+		return err
+	}
+	return emit(readNote(tr.thread, tr.unread, 0))
 }
 
 // lost ends what was open in a thread that is no more, so that every item and

@@ -1,0 +1,37 @@
+package appserver
+
+// threadTable returns what is done for a method that works on a thread beyond
+// opening, listing and talking to it.
+func threadTable(method string) (entry, bool) {
+	switch method {
+	case "thread/compact/start":
+		return handle((*Server).compactStart), true
+	case "review/start":
+		return handle((*Server).reviewStart), true
+	case "thread/shellCommand":
+		return handle((*Server).shellCommand), true
+	case "thread/inject_items":
+		return handle((*Server).injectItems), true
+	case "thread/revert":
+		return handle((*Server).threadRevert), true
+	case "thread/goal/set":
+		return handle((*Server).goalSet), true
+	case "thread/goal/get":
+		return handle((*Server).goalGet), true
+	case "thread/goal/clear":
+		return handle((*Server).goalClear), true
+	case "thread/metadata/update":
+		return handle((*Server).metadataUpdate), true
+	case "thread/readState/update":
+		return handle((*Server).readStateUpdate), true
+	case "thread/items/read":
+		return handle((*Server).itemsRead), true
+	case "thread/timeline/list":
+		return handle((*Server).timelineList), true
+	case "thread/search":
+		return handle((*Server).threadSearch), true
+	case "thread/searchOccurrences":
+		return handle((*Server).searchOccurrences), true
+	}
+	return entry{}, false
+}
