@@ -36,6 +36,11 @@ func newHome(t *testing.T, modelURL string) *home {
 	if b := os.Getenv("HEDDLE_BIN"); b != "" {
 		bin = b
 	}
+	// A copy: a build meanwhile must not change what is tested.
+	data, err := os.ReadFile(bin)
+	if err != nil {
+		t.Fatalf("read the program under test (make build makes it): %v", err)
+	}
 	root, err := os.MkdirTemp("/var/tmp", "heddle-robust-") //nolint:usetesting // not under /tmp: commands have a /tmp of their own
 	if err != nil {
 		t.Fatal(err)
@@ -51,11 +56,6 @@ func newHome(t *testing.T, modelURL string) *home {
 		}
 		_ = os.RemoveAll(root)
 	})
-	// A copy: a build meanwhile must not change what is tested.
-	data, err := os.ReadFile(bin)
-	if err != nil {
-		t.Fatalf("read the program under test (make build makes it): %v", err)
-	}
 	for _, dir := range []string{h.dir, h.workspace, h.temp} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
