@@ -38,11 +38,13 @@ type scanner struct {
 	quarantine string
 	turn       chan struct{} // held by who looks; guards the fields below
 	roots      []*scanDir
-	skip       map[string]bool // read-only inside
-	gits       map[string]bool // repositories with mounts of their own
-	frozen     map[string]bool // parts of those that are read-only
+	skip       map[string]bool   // read-only inside
+	gits       map[string]bool   // repositories with mounts of their own
+	frozen     map[string]bool   // parts of those that are read-only
+	guard      map[string]fileID // protected .git of the newest instance
+	exposed    map[string]bool   // those that the host replaced: a mount may not have held
 	repos      map[string]*repo
-	moved      map[fileID]map[string]bool // what was known of a repository, by its file number
+	moved      map[fileID]known // what was known of repositories, for when they are renamed
 	pointers   map[string]*pointer
 	dirs       int
 	looked     int64 // when the last look began
@@ -80,7 +82,7 @@ type pointer struct {
 
 func newScanner(log *slog.Logger, quarantine string) *scanner {
 	return &scanner{log: log, quarantine: quarantine, turn: make(chan struct{}, 1), repos: map[string]*repo{},
-		moved: map[fileID]map[string]bool{}, pointers: map[string]*pointer{}}
+		moved: map[fileID]known{}, pointers: map[string]*pointer{}, exposed: map[string]bool{}}
 }
 
 // update takes over what a new instance mounts. The caller holds the turn.
@@ -98,6 +100,13 @@ func (sc *scanner) update(pl *plan) {
 			sc.skip[x.path] = true
 		}
 	}
+	sc.expose()
+	sc.guard = map[string]fileID{}
+	for _, id := range pl.guarded {
+		if filepath.Base(id.path) == gitName {
+			sc.guard[id.path] = fileID{id.dev, id.ino}
+		}
+	}
 	old := sc.roots
 	sc.roots = nil
 	for _, r := range pl.roots {
@@ -109,6 +118,15 @@ func (sc *scanner) update(pl *plan) {
 			sc.roots = append(sc.roots, &scanDir{name: r, again: true})
 		} else {
 			sc.roots = append(sc.roots, old[i])
+		}
+	}
+}
+
+// expose finds protected repositories that the host replaced. A command that ran meanwhile could write the new one.
+func (sc *scanner) expose() {
+	for path, id := range sc.guard {
+		if st, ok := lstat(path); ok && id != (fileID{st.Dev, st.Ino}) {
+			sc.exposed[path] = true
 		}
 	}
 }
@@ -258,6 +276,14 @@ func (sc *scanner) look(first bool) []Violation {
 	for path := range sc.gits {
 		p.found(path, trustOld)
 	}
+	sc.expose()
+	for path := range sc.exposed {
+		if st, ok := lstat(path); ok && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			p.found(path, trustOld)
+		} else if ok && p.pointers[path] == nil {
+			p.pointers[path] = &pointer{}
+		}
+	}
 	for path, ptr := range sc.pointers {
 		p.pointer(path, ptr)
 	}
@@ -336,7 +362,7 @@ func (p *pass) read(d *scanDir, path string, depth int) {
 			name, at := e.Name(), ""
 			switch {
 			case name == gitName && !d.git:
-				if at = filepath.Join(path, name); p.skip[at] || p.gits[at] {
+				if at = filepath.Join(path, name); p.skip[at] || p.gits[at] || p.exposed[at] {
 					continue
 				}
 				if !e.IsDir() {

@@ -42,7 +42,7 @@ func (p *pass) found(path string, t trust) {
 	}
 	id := fileID{st.Dev, st.Ino}
 	for s := range p.skip {
-		if within(path, s) {
+		if within(path, s) && !p.exposed[s] {
 			return // read-only inside
 		}
 	}
@@ -50,10 +50,19 @@ func (p *pass) found(path string, t trust) {
 		return
 	}
 	r := &repo{id: id, trust: t, again: true, allowed: map[string]bool{}}
-	if known := p.moved[id]; known != nil {
-		r.trust, r.allowed = trustNone, known // it was renamed
+	name := filepath.Base(path)
+	if k := p.moved[id]; k.name == name { // what contains it was renamed; only that keeps the name
+		r.trust, r.allowed = trustNone, k.allowed
+	} else if k.name != "" {
+		r.trust = trustNone
 	}
-	p.repos[path], p.moved[id] = r, r.allowed
+	p.repos[path], p.moved[id] = r, known{name, r.allowed}
+}
+
+// known is what stays allowed of a repository when a directory above it is renamed.
+type known struct {
+	name    string
+	allowed map[string]bool
 }
 
 // finding is one thing in a repository that git would run or follow.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"strings"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -30,4 +31,14 @@ func facts(v *heddlev1.ProcessVerdict) []string {
 		out = append(out, fmt.Sprintf("%s: %s", p.GetPath(), p.GetWhat()))
 	}
 	return out
+}
+
+// violationWarning tells the user what a command did that the sandbox could not
+// prevent but undid, or refused; nil when there was nothing.
+func violationWarning(turnID, cmd string, v *heddlev1.ProcessVerdict) []*heddlev1.Event {
+	list := facts(&heddlev1.ProcessVerdict{Violations: v.GetViolations()})
+	if len(list) == 0 {
+		return nil
+	}
+	return []*heddlev1.Event{warningRaised(turnID, "The sandbox stopped something of `"+cmd+"`: "+strings.Join(list, "; "))}
 }

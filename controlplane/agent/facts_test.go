@@ -20,3 +20,14 @@ func TestFacts(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestViolationWarning(t *testing.T) {
+	if got := violationWarning("t", "make", &heddlev1.ProcessVerdict{TimedOut: true}); got != nil {
+		t.Errorf("without a violation: %v", got)
+	}
+	v := &heddlev1.ProcessVerdict{Violations: []*heddlev1.PathViolation{{Path: "/w/.git/hooks/pre-commit", What: "moved to /q"}}}
+	got := violationWarning("t", "make", v)
+	if len(got) != 1 || got[0].GetTurnId() != "t" || !strings.Contains(got[0].GetWarningRaised().GetMessage(), "`make`: /w/.git/hooks/pre-commit: moved to /q") {
+		t.Errorf("%v", got)
+	}
+}

@@ -267,7 +267,8 @@ func (p *process) finish(res *executorv1.ActionResult, err error) func() error {
 			a.cfg.Logger.Error("seal output", "thread", p.lt.id, "item", p.item.GetId(), "error", serr)
 		}
 	}
-	b := p.lt.append(itemCompleted(p.item), actionsResolved(p.turnID, p.action.GetActionId()))
+	events := []*heddlev1.Event{itemCompleted(p.item), actionsResolved(p.turnID, p.action.GetActionId())}
+	b := p.lt.append(append(events, violationWarning(p.turnID, p.command, ce.GetVerdict())...)...)
 	close(p.done)
 	return func() error { return b.Wait(context.WithoutCancel(a.ctx)) }
 }

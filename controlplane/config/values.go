@@ -167,8 +167,17 @@ func (c *Config) SandboxFor(mode string) (*heddlev1.SandboxPolicy, error) {
 	default:
 		return nil, fmt.Errorf("sandbox mode %q is not one of read-only, workspace-write, danger-full-access", mode)
 	}
+	p.Git = c.GitMode(p.Level)
 	c.defaultNetwork(p)
 	return p, nil
+}
+
+// GitMode is sandbox_workspace_write.git; it has no meaning at other levels.
+func (c *Config) GitMode(level heddlev1.SandboxLevel) heddlev1.GitMode {
+	if level == heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE && c.str("sandbox_workspace_write", "git") == "commit" {
+		return heddlev1.GitMode_GIT_MODE_COMMIT
+	}
+	return heddlev1.GitMode_GIT_MODE_PROTECTED
 }
 
 func (c *Config) absolute(path string) (string, error) {

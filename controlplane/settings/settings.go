@@ -222,11 +222,12 @@ func (r *Resolver) Patch(ctx context.Context, sessionID string, given *heddlev1.
 }
 
 // completeSandbox fills a policy of which only the level was given, and puts the
-// configured limits on it.
+// configured limits and git mode on it.
 func completeSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
 	err := fillSandbox(c, s)
 	if err == nil {
 		s.Sandbox.Limits = c.Limits()
+		s.Sandbox.Git = c.GitMode(s.Sandbox.Level)
 	}
 	return err
 }

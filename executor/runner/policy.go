@@ -34,6 +34,9 @@ func policyOf(m *executorv1.Action) sandbox.Policy {
 	if p.GetHostTmp() && !p.GetExcludeSlashTmp() {
 		out.Tmp = sandbox.TmpHost
 	}
+	if p.GetGit() == heddlev1.GitMode_GIT_MODE_COMMIT {
+		out.Git = sandbox.GitCommit
+	}
 	l := p.GetLimits()
 	out.Limits = sandbox.Limits{
 		MemoryBytes: l.GetMemoryBytes(), Pids: l.GetPids(), CPU: l.GetCpuMillis(), FileBytes: l.GetFileBytes(),

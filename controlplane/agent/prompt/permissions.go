@@ -35,10 +35,14 @@ func sandboxText(c Context) string {
 		sandboxed = false
 	case heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE:
 		b.WriteString("- `workspace-write`: files can be read everywhere. They can be written in the working folder")
+		if c.Cwd != "" {
+			b.WriteString(" `" + escaper.Replace(c.Cwd) + "`")
+		}
 		for _, r := range p.GetWritableRoots() {
 			b.WriteString(", in `" + r + "`")
 		}
-		b.WriteString(" and in temporary folders. `.git`, `.codex`, `.agents` and `.heddle` in these folders stay read-only.\n")
+		b.WriteString(" and in temporary folders.\n")
+		b.WriteString(gitText(p))
 		if !p.GetHostTmp() {
 			b.WriteString("- `/tmp` is private to this conversation; other programs of the user do not see it.\n")
 		}
@@ -56,6 +60,16 @@ func sandboxText(c Context) string {
 		b.WriteString("- Take the network as off.\n")
 	}
 	return b.String()
+}
+
+// gitText is about the names that stay read-only in writable folders.
+func gitText(p *heddlev1.SandboxPolicy) string {
+	if p.GetGit() != heddlev1.GitMode_GIT_MODE_COMMIT {
+		return "- `.git`, `.codex`, `.agents` and `.heddle` in these folders stay read-only, so git can look but not add, commit, stash or switch branches.\n"
+	}
+	return "- `.codex`, `.agents` and `.heddle` in these folders stay read-only. Git can add, commit, branch, stash, rebase and use worktrees, also where " +
+		"`.git` is a file that names a directory elsewhere (a linked worktree, a submodule). Hooks, git's configuration, `info/` and alternates stay " +
+		"read-only: leave `git config`, `git remote add` and `git submodule add` to the user.\n"
 }
 
 // proxiedText is about a network with lists; the variables that name the proxy

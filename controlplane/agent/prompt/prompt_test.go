@@ -44,6 +44,21 @@ func TestFirst(t *testing.T) {
 			t.Errorf("permissions lack %q", want)
 		}
 	}
+	for _, git := range []struct {
+		mode heddlev1.GitMode
+		want []string
+	}{
+		{heddlev1.GitMode_GIT_MODE_PROTECTED, []string{"working folder `/ws`, in `/extra`", "not add, commit"}},
+		{heddlev1.GitMode_GIT_MODE_COMMIT, []string{"Git can add, commit", "linked worktree", "Hooks"}},
+	} {
+		c := sample()
+		c.Policy.Git = git.mode
+		for _, want := range git.want {
+			if got := permissions(c); !strings.Contains(got, want) {
+				t.Errorf("%v: %q is not in %q", git.mode, want, got)
+			}
+		}
+	}
 	user := texts(entries[2])
 	for _, want := range []string{"# AGENTS.md instructions for /ws\n", "Use tabs.", "<environment_context>", "<cwd>/ws</cwd>", "<shell>bash</shell>", "<current_date>2026-03-04</current_date>", "<timezone>UTC</timezone>", "<approval_policy>on-request</approval_policy>", "<writable_roots>/extra</writable_roots>"} {
 		if !strings.Contains(user, want) {

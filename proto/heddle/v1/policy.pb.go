@@ -190,6 +190,56 @@ func (NetworkMiss) EnumDescriptor() ([]byte, []int) {
 	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
 }
 
+// GitMode says what may be done to a repository.
+type GitMode int32
+
+const (
+	// The repository stays read-only.
+	GitMode_GIT_MODE_PROTECTED GitMode = 0
+	// Git may add, commit, branch, stash, rebase and use worktrees. What could
+	// make it run something later stays read-only, or is moved away and told.
+	GitMode_GIT_MODE_COMMIT GitMode = 1
+)
+
+// Enum value maps for GitMode.
+var (
+	GitMode_name = map[int32]string{
+		0: "GIT_MODE_PROTECTED",
+		1: "GIT_MODE_COMMIT",
+	}
+	GitMode_value = map[string]int32{
+		"GIT_MODE_PROTECTED": 0,
+		"GIT_MODE_COMMIT":    1,
+	}
+)
+
+func (x GitMode) Enum() *GitMode {
+	p := new(GitMode)
+	*p = x
+	return p
+}
+
+func (x GitMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GitMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_heddle_v1_policy_proto_enumTypes[3].Descriptor()
+}
+
+func (GitMode) Type() protoreflect.EnumType {
+	return &file_heddle_v1_policy_proto_enumTypes[3]
+}
+
+func (x GitMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GitMode.Descriptor instead.
+func (GitMode) EnumDescriptor() ([]byte, []int) {
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{3}
+}
+
 // SandboxPolicy is what can be done by the actions of one scope. It is part of
 // the hash that binds an approval to an action.
 type SandboxPolicy struct {
@@ -212,6 +262,9 @@ type SandboxPolicy struct {
 	// Ports of entries that name none; empty means 80 and 443.
 	NetworkPorts []uint32    `protobuf:"varint,9,rep,packed,name=network_ports,json=networkPorts,proto3" json:"network_ports,omitempty"`
 	NetworkMiss  NetworkMiss `protobuf:"varint,10,opt,name=network_miss,json=networkMiss,proto3,enum=heddle.v1.NetworkMiss" json:"network_miss,omitempty"`
+	// What commands at workspace-write may do to the repository of a writable
+	// folder.
+	Git GitMode `protobuf:"varint,11,opt,name=git,proto3,enum=heddle.v1.GitMode" json:"git,omitempty"`
 	// Nil means the executor's defaults.
 	Limits        *SandboxLimits `protobuf:"bytes,20,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -316,6 +369,13 @@ func (x *SandboxPolicy) GetNetworkMiss() NetworkMiss {
 		return x.NetworkMiss
 	}
 	return NetworkMiss_NETWORK_MISS_UNSPECIFIED
+}
+
+func (x *SandboxPolicy) GetGit() GitMode {
+	if x != nil {
+		return x.Git
+	}
+	return GitMode_GIT_MODE_PROTECTED
 }
 
 func (x *SandboxPolicy) GetLimits() *SandboxLimits {
@@ -563,7 +623,7 @@ var File_heddle_v1_policy_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\xed\x03\n" +
+	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\x93\x04\n" +
 	"\rSandboxPolicy\x12-\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x17.heddle.v1.SandboxLevelR\x05level\x12%\n" +
 	"\x0ewritable_roots\x18\x02 \x03(\tR\rwritableRoots\x120\n" +
@@ -575,7 +635,8 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\fnetwork_deny\x18\b \x03(\tR\vnetworkDeny\x12#\n" +
 	"\rnetwork_ports\x18\t \x03(\rR\fnetworkPorts\x129\n" +
 	"\fnetwork_miss\x18\n" +
-	" \x01(\x0e2\x16.heddle.v1.NetworkMissR\vnetworkMiss\x120\n" +
+	" \x01(\x0e2\x16.heddle.v1.NetworkMissR\vnetworkMiss\x12$\n" +
+	"\x03git\x18\v \x01(\x0e2\x12.heddle.v1.GitModeR\x03git\x120\n" +
 	"\x06limits\x18\x14 \x01(\v2\x18.heddle.v1.SandboxLimitsR\x06limits\"\xc7\x01\n" +
 	"\rSandboxLimits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
@@ -612,7 +673,10 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\vNetworkMiss\x12\x1c\n" +
 	"\x18NETWORK_MISS_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NETWORK_MISS_ASK\x10\x01\x12\x15\n" +
-	"\x11NETWORK_MISS_DENY\x10\x02B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
+	"\x11NETWORK_MISS_DENY\x10\x02*6\n" +
+	"\aGitMode\x12\x16\n" +
+	"\x12GIT_MODE_PROTECTED\x10\x00\x12\x13\n" +
+	"\x0fGIT_MODE_COMMIT\x10\x01B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
 	file_heddle_v1_policy_proto_rawDescOnce sync.Once
@@ -626,29 +690,31 @@ func file_heddle_v1_policy_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_policy_proto_rawDescData
 }
 
-var file_heddle_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_heddle_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_heddle_v1_policy_proto_goTypes = []any{
 	(SandboxLevel)(0),     // 0: heddle.v1.SandboxLevel
 	(NetworkMode)(0),      // 1: heddle.v1.NetworkMode
 	(NetworkMiss)(0),      // 2: heddle.v1.NetworkMiss
-	(*SandboxPolicy)(nil), // 3: heddle.v1.SandboxPolicy
-	(*SandboxLimits)(nil), // 4: heddle.v1.SandboxLimits
-	(*SandboxGap)(nil),    // 5: heddle.v1.SandboxGap
-	(*SandboxReport)(nil), // 6: heddle.v1.SandboxReport
+	(GitMode)(0),          // 3: heddle.v1.GitMode
+	(*SandboxPolicy)(nil), // 4: heddle.v1.SandboxPolicy
+	(*SandboxLimits)(nil), // 5: heddle.v1.SandboxLimits
+	(*SandboxGap)(nil),    // 6: heddle.v1.SandboxGap
+	(*SandboxReport)(nil), // 7: heddle.v1.SandboxReport
 }
 var file_heddle_v1_policy_proto_depIdxs = []int32{
 	0, // 0: heddle.v1.SandboxPolicy.level:type_name -> heddle.v1.SandboxLevel
 	1, // 1: heddle.v1.SandboxPolicy.network:type_name -> heddle.v1.NetworkMode
 	2, // 2: heddle.v1.SandboxPolicy.network_miss:type_name -> heddle.v1.NetworkMiss
-	4, // 3: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
-	5, // 4: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
-	0, // 5: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	3, // 3: heddle.v1.SandboxPolicy.git:type_name -> heddle.v1.GitMode
+	5, // 4: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
+	6, // 5: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
+	0, // 6: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_policy_proto_init() }
@@ -661,7 +727,7 @@ func file_heddle_v1_policy_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_policy_proto_rawDesc), len(file_heddle_v1_policy_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -101,7 +101,9 @@ func (e encoder) bool(v bool) {
 }
 
 func (e encoder) policy(p *heddlev1.SandboxPolicy) {
-	e.uint(uint64(p.GetLevel()))
+	// The git mode is in the upper half: the lower one cannot reach it, and the
+	// default leaves the encoding as it was before there was a mode.
+	e.uint(uint64(p.GetLevel()) | uint64(p.GetGit())<<32)
 	e.strings(p.GetWritableRoots())
 	e.uint(uint64(p.GetNetwork()))
 	e.bool(p.GetHostTmp())

@@ -54,11 +54,14 @@ func TestNetworkCounts(t *testing.T) {
 // The golden values were computed from the encoding in the package comment by
 // an independent program; they must never change under one Tag.
 func TestGoldenVectors(t *testing.T) {
+	git := policy()
+	git.Git = heddlev1.GitMode_GIT_MODE_COMMIT
 	cases := map[string]struct {
 		got  []byte
 		want string
 	}{
 		"process": {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, policy(), "/w"), goldenProcess},
+		"git":     {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, git, "/w"), goldenGit},
 		"patch":   {actionhash.Patch("*** Begin Patch\n*** End Patch\n", "/w", map[string][]byte{"/w/b": {2}, "/w/a": {1}}, policy(), "/w"), goldenPatch},
 		"stdin":   {actionhash.Stdin("act-1", []byte("y\n")), goldenStdin},
 
