@@ -37,7 +37,7 @@ func setting(t *testing.T, name string, otherwise int) int {
 // TestRobustness is invariants I1 to I5 and I7 under fire.
 func TestRobustness(t *testing.T) {
 	seed := uint64(setting(t, "HEDDLE_ROBUST_SEED", 4))
-	faults := setting(t, "HEDDLE_ROBUST_FAULTS", 100)
+	faults := setting(t, "HEDDLE_ROBUST_FAULTS", 80)
 	limit := time.Duration(setting(t, "HEDDLE_ROBUST_SECONDS", 75+faults*3/4)) * time.Second
 	began := time.Now()
 	r := newRun(t, seed)
@@ -151,7 +151,7 @@ func (r *run) finish(t *testing.T) {
 		}
 	}
 	logs := r.logs
-	events, resumed := 0, 0
+	events, resumed, rows := 0, 0, 0
 	requests := map[int64]string{}
 	for _, th := range threads {
 		log, head, err := readLog(ctx, r.conn, th.id, 0)
@@ -168,6 +168,10 @@ func (r *run) finish(t *testing.T) {
 			t.Error(err)
 		}
 		resumed += n
+		if n, err = r.checkRows(ctx, r.conn, th.id, log); err != nil {
+			t.Error(err)
+		}
+		rows += n
 		r.violate(r.seen.Compare(th.id, log)...)
 	}
 	r.violate(checkAcks(r.acks, logs)...)
@@ -198,9 +202,9 @@ func (r *run) finish(t *testing.T) {
 		}
 	}
 	t.Logf(`checked: %d threads, %d turns with one end each, %d events in the logs against %d events shown to watchers,
-resumed from %d places, %d accepted inputs, %d notifications in %d subscriptions, %d model requests;
+resumed from %d places, %d rows of lists, %d accepted inputs, %d notifications in %d subscriptions, %d model requests;
 %d commands (%d of unknown outcome) left %d lines, none twice; %d cgroups, all mounts, files and processes gone`,
-		len(threads), turns, events, r.seen.Count(), resumed, len(r.acks), r.noted, len(r.notes), r.model.requests(),
+		len(threads), turns, events, r.seen.Count(), resumed, rows, len(r.acks), r.noted, len(r.notes), r.model.requests(),
 		sum.Commands, sum.Unknown, sum.Lines, cgroups)
 }
 
