@@ -22,6 +22,7 @@ GUEST_SOURCES := $(shell find sandbox cmd/heddle-guest \( -name '*.go' -o -name 
 # The conformance kit and its profile; see docs/testing.md.
 WIRECHECK ?= ../shared/wirecheck
 WIRE_AREAS ?= handshake turn commands approvals filechange command_exec persistence
+WIRE_SCHEMA := $(CACHE)/clients/tui/schema/codex_app_server_protocol.schemas.json
 TEST_FLAGS ?=
 
 .PHONY: help
@@ -56,9 +57,15 @@ test-sandbox: build ## Run the attack table at every level; no row may be skippe
 	REQUIRE_SANDBOX=1 $(GO) test -count=1 -v $(TEST_FLAGS) ./sandbox/...
 
 .PHONY: test-wire
-test-wire: build ## Run the protocol conformance kit against bin/heddle (WIRE_AREAS picks folders)
+test-wire: build test-wire-schema ## Run the protocol conformance kit against bin/heddle (WIRE_AREAS picks folders), and validate the messages of the end-to-end tests
 	@test -f $(WIRECHECK)/wirecheck.py || { echo "make: no conformance kit at $(WIRECHECK); set WIRECHECK=DIR" >&2; exit 1; }
 	python3 $(WIRECHECK)/wirecheck.py --target '$(CURDIR)/bin/heddle app-server' --profile $(WIRECHECK)/targets/heddle.json $(WIRE_FLAGS) $(WIRE_AREAS)
+
+# The reference writes the schemas itself, so this needs node and npm.
+.PHONY: test-wire-schema
+test-wire-schema: build
+	HEDDLE_BIN=$(CURDIR)/bin/heddle $(GO) test -count=1 -tags clients -run '^TestClientReferenceSchema$$' ./cmd/heddle/internal/e2e
+	HEDDLE_WIRE_SCHEMA=$(WIRE_SCHEMA) $(GO) test -count=1 $(TEST_FLAGS) ./cmd/heddle/internal/e2e
 
 .PHONY: test-clients
 test-clients: build ## Run unmodified clients from npm and PyPI against bin/heddle (needs node, npm, python3 and tmux)
@@ -70,8 +77,9 @@ test-robustness: $(GUEST) ## Break everything at random and check what was seen 
 	HEDDLE_BIN=$(CACHE)/heddle-failpoint $(GO) test -count=1 -tags robust -timeout 2h -v -run TestRobustness ./cmd/heddle/internal/robust
 
 .PHONY: bench
-bench: build ## Measure a turn of 20 sandboxed commands beside bare ones
+bench: build ## Measure a turn of 20 sandboxed commands and single sandboxes, beside bare ones
 	$(GO) run ./cmd/internal/turnbench -heddle bin/heddle
+	$(GO) run ./cmd/internal/sandboxbench -guest $(GUEST)
 
 .PHONY: generate
 generate: tools-proto ## Regenerate the Go code of proto/

@@ -29,15 +29,16 @@ func TestClientACP(t *testing.T) {
 	w.ask()
 	scripts["FIRST"] = []step{w.outside("first"), {say: "it was allowed"}}
 	scripts["SECOND"] = []step{w.outside("second"), {say: "it was not"}}
-	a := &acpx{w: w, bin: filepath.Join(dir, "node_modules/.bin")}
+	a := &acpx{w: w, bin: filepath.Join(dir, "node_modules/.bin"), heddle: w.tapped()}
 	a.oneShot(m)
 	a.approvals()
 	a.session()
 }
 
 type acpx struct {
-	w   *world
-	bin string
+	w      *world
+	bin    string
+	heddle string
 }
 
 func (a *acpx) command(ctx context.Context, args ...string) *exec.Cmd {
@@ -45,7 +46,7 @@ func (a *acpx) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(a.bin, "acpx"), all...)
 	cmd.Dir = a.w.workspace
 	// The mode in which the adapter leaves approvals to its client.
-	cmd.Env = append(a.w.env(), "CODEX_PATH="+heddleBin, "INITIAL_AGENT_MODE=workspace-write", "NO_BROWSER=1")
+	cmd.Env = append(a.w.env(), "CODEX_PATH="+a.heddle, "INITIAL_AGENT_MODE=workspace-write", "NO_BROWSER=1")
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }

@@ -16,5 +16,5 @@ func TestClientAISDK(t *testing.T) {
 		"SHAPE": {{say: `{"a":"b"}`}},
 		"WAIT":  {runFor("sleep 3", 20000), {say: "nobody spoke"}},
 	}))
-	w.runClient(dir, nil, "node", "check.mjs", heddleBin, w.workspace)
+	w.runClient(dir, nil, "node", "check.mjs", w.tapped(), w.workspace)
 }

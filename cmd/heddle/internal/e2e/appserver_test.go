@@ -17,6 +17,8 @@ type appServer struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 
+	wire *wireCheck
+
 	mu       sync.Mutex
 	next     int
 	messages []message
@@ -37,7 +39,7 @@ func (w *world) appServer() *appServer { w.t.Helper(); return w.client("app-serv
 // client starts a role that speaks the v2 protocol on its standard streams.
 func (w *world) client(args ...string) *appServer {
 	w.t.Helper()
-	a := &appServer{w: w, cmd: w.command(context.WithoutCancel(w.t.Context()), args...), grew: make(chan struct{})}
+	a := &appServer{w: w, cmd: w.command(context.WithoutCancel(w.t.Context()), args...), wire: newWireCheck(w.t), grew: make(chan struct{})}
 	var err error
 	if a.in, err = a.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)
@@ -65,6 +67,7 @@ func (a *appServer) read(out io.Reader) {
 			a.w.t.Errorf("app-server wrote a line that is not JSON: %.200q", sc.Text())
 			continue
 		}
+		a.wire.received(sc.Bytes())
 		a.mu.Lock()
 		a.messages = append(a.messages, m)
 		close(a.grew)
@@ -78,6 +81,7 @@ func (a *appServer) send(v map[string]any) {
 	if err != nil {
 		a.w.t.Fatal(err)
 	}
+	a.wire.sent(data)
 	if _, err := a.in.Write(append(data, '\n')); err != nil {
 		a.w.t.Errorf("write to app-server: %v", err)
 	}
@@ -196,6 +200,7 @@ func (a *appServer) close() {
 		return
 	}
 	a.closed = true
+	defer a.wire.finish()
 	_ = a.in.Close()
 	done := make(chan struct{})
 	go func() { _ = a.cmd.Wait(); close(done) }()

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -25,6 +26,8 @@ import (
 // folder's own files are copied anew each time.
 func clientDir(t *testing.T, name string, install func(dir string)) string {
 	t.Helper()
+	installMu.Lock()
+	defer installMu.Unlock()
 	source := filepath.Join("testdata/clients", name)
 	dir, err := filepath.Abs(filepath.Join("../../../../.cache/clients", name))
 	if err != nil {
@@ -64,6 +67,9 @@ func clientDir(t *testing.T, name string, install func(dir string)) string {
 	}
 	return dir
 }
+
+// installMu keeps tests that run at the same time from installing one thing twice.
+var installMu sync.Mutex
 
 // npmClient installs a client from npm with the versions of its lock file. No
 // script of a package runs. (Not `npm ci`: it refuses lock files that lack

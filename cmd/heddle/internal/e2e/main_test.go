@@ -14,6 +14,9 @@ var heddleBin string
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
+	if code, done := tap(); done {
+		return code
+	}
 	dir, err := os.MkdirTemp("", "heddle-e2e-bin-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

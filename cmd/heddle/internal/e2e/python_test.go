@@ -28,5 +28,5 @@ func TestClientPythonSDK(t *testing.T) {
 	w.ask()
 	scripts["FIRST"] = []step{w.outside("first"), {say: "it was allowed"}}
 	scripts["SECOND"] = []step{w.outside("second"), {say: "it was not"}}
-	w.runClient(dir, nil, filepath.Join(dir, "env/bin/python"), "check.py", heddleBin, w.workspace)
+	w.runClient(dir, nil, filepath.Join(dir, "env/bin/python"), "check.py", w.tapped(), w.workspace)
 }

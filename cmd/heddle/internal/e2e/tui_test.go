@@ -11,11 +11,12 @@ import (
 )
 
 // TestClientTUI drives the official terminal program by its keys, over each
-// transport that it can reach a server with.
+// transport that it can reach a server with, and once with every message of
+// the server validated on its way.
 func TestClientTUI(t *testing.T) {
 	t.Parallel()
 	codex := filepath.Join(npmClient(t, "tui"), "node_modules/.bin/codex")
-	for _, transport := range []string{"ws", "unix"} {
+	for _, transport := range []string{"ws", "unix", "validated"} {
 		t.Run(transport, func(t *testing.T) {
 			scripts := map[string][]step{
 				"HELLO":  {{say: "hello there"}},
@@ -36,6 +37,9 @@ func TestClientTUI(t *testing.T) {
 				addr = "unix://" + w.beside("front.sock")
 			}
 			tui := &tui{w: w, codex: codex, addr: w.listen(addr).addr}
+			if transport == "validated" {
+				tui.addr = w.wireProxy(tui.addr)
+			}
 			tui.firstSession()
 			tui.resumed()
 		})

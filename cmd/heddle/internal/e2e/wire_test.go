@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// wireSchemas holds the reference's schemas by method. They are read from the
+// file that HEDDLE_WIRE_SCHEMA names; without it messages are not validated,
+// and only `make test-wire` sets it.
+type wireSchemas struct {
+	notifications, requests, responses map[string]*jsonschema.Schema
+	failure                            *jsonschema.Schema
+}
+
+// loadWireSchemas compiles the schemas once; nil when there are none to use.
+var loadWireSchemas = sync.OnceValues(func() (*wireSchemas, error) {
+	name := os.Getenv("HEDDLE_WIRE_SCHEMA")
+	if name == "" {
+		return nil, nil
+	}
+	return readWireSchemas(name)
+})
+
+func readWireSchemas(name string) (*wireSchemas, error) {
+	file, err := os.Open(name) //nolint:gosec // the caller of the tests names it
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	doc, err := jsonschema.UnmarshalJSON(file)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	b := schemaBundle{compiler: jsonschema.NewCompiler(), definitions: member(doc, "definitions")}
+	if err := b.compiler.AddResource(bundleURL, doc); err != nil {
+		return nil, err
+	}
+	return b.schemas()
+}
+
+const bundleURL = "reference.json"
+
+// schemaBundle is the one file with all definitions.
+type schemaBundle struct {
+	compiler    *jsonschema.Compiler
+	definitions any
+	err         error
+}
+
+func member(v any, path ...string) any {
+	for _, name := range path {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	return v
+}
+
+func (b *schemaBundle) schemas() (*wireSchemas, error) {
+	s := &wireSchemas{
+		notifications: b.union("ServerNotification"),
+		requests:      b.union("ServerRequest"),
+		responses:     b.responses(),
+		failure:       b.compile("#/definitions/JSONRPCError"),
+	}
+	return s, b.err
+}
+
+func (b *schemaBundle) compile(pointer string) *jsonschema.Schema {
+	s, err := b.compiler.Compile(bundleURL + pointer)
+	b.err = errors.Join(b.err, err)
+	return s
+}
+
+// variants calls f for each method of a union of messages.
+func (b *schemaBundle) variants(union string, f func(i int, method string, variant any)) {
+	list, _ := member(b.definitions, union, "oneOf").([]any)
+	if len(list) == 0 {
+		b.err = errors.Join(b.err, fmt.Errorf("the schema has no %s", union))
+	}
+	for i, variant := range list {
+		names, _ := member(variant, "properties", "method", "enum").([]any)
+		for _, name := range names {
+			method, _ := name.(string)
+			f(i, method, variant)
+		}
+	}
+}
+
+func (b *schemaBundle) union(name string) map[string]*jsonschema.Schema {
+	out := map[string]*jsonschema.Schema{}
+	b.variants(name, func(i int, method string, _ any) {
+		out[method] = b.compile(fmt.Sprintf("#/definitions/%s/oneOf/%d", name, i))
+	})
+	return out
+}
+
+// responses finds the answer of each request: it is named as the parameters
+// are, but for a few.
+func (b *schemaBundle) responses() map[string]*jsonschema.Schema {
+	named := map[string]string{
+		"account/logout":          "LogoutAccountResponse",
+		"account/rateLimits/read": "GetAccountRateLimitsResponse",
+		"account/usage/read":      "GetAccountTokenUsageResponse",
+		"config/batchWrite":       "ConfigWriteResponse",
+		"config/mcpServer/reload": "McpServerRefreshResponse",
+		"config/value/write":      "ConfigWriteResponse",
+		"configRequirements/read": "ConfigRequirementsReadResponse",
+		"memory/reset":            "MemoryResetResponse",
+	}
+	out := map[string]*jsonschema.Schema{}
+	b.variants("ClientRequest", func(_ int, method string, variant any) {
+		name, ok := named[method]
+		if !ok {
+			ref, _ := member(variant, "properties", "params", "$ref").(string)
+			name = strings.TrimSuffix(ref[strings.LastIndex(ref, "/")+1:], "Params") + "Response"
+		}
+		switch {
+		case member(b.definitions, "v2", name) != nil:
+			out[method] = b.compile("#/definitions/v2/" + name)
+		case member(b.definitions, name) != nil:
+			out[method] = b.compile("#/definitions/" + name)
+		}
+	})
+	return out
+}
+
+// wireCheck validates the messages of one connection.
+type wireCheck struct {
+	t       *testing.T
+	schemas *wireSchemas
+
+	mu      sync.Mutex
+	pending map[string]string // method by the JSON text of the request id
+	said    map[string]bool
+	seen    int // messages that were validated
+}
+
+// newWireCheck makes the check of a connection; it checks nothing when there
+// are no schemas.
+func newWireCheck(t *testing.T) *wireCheck {
+	t.Helper()
+	schemas, err := loadWireSchemas()
+	if err != nil {
+		t.Fatalf("schemas of the reference: %v", err)
+	}
+	return &wireCheck{t: t, schemas: schemas, pending: map[string]string{}, said: map[string]bool{}}
+}
+
+type wireHead struct {
+	ID     json.RawMessage
+	Method string
+	Error  json.RawMessage
+}
+
+// sent notes what a request of the client asks, so that its answer can be
+// validated.
+func (c *wireCheck) sent(line []byte) {
+	var head wireHead
+	if json.Unmarshal(line, &head) != nil || head.Method == "" || head.ID == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending[string(head.ID)] = head.Method
+}
+
+// received validates one message of the server; a fault fails the test.
+func (c *wireCheck) received(line []byte) {
+	if c.schemas == nil {
+		return
+	}
+	what, err := c.validate(line)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen++
+	if text := fmt.Sprintf("%s: %v", what, err); err != nil && !c.said[text] {
+		c.said[text] = true // the same fault of one connection is told once
+		c.t.Errorf("not as the schema of the reference has it: %s", text)
+	}
+}
+
+// finish fails the test when there are schemas and nothing was validated.
+func (c *wireCheck) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.schemas != nil && c.seen == 0 {
+		c.t.Error("no message of a connection was validated")
+	}
+}
+
+// validate returns what kind of message it is and how it differs.
+func (c *wireCheck) validate(line []byte) (what string, err error) {
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(line))
+	if err != nil {
+		return "message", err
+	}
+	var head wireHead
+	if err := json.Unmarshal(line, &head); err != nil {
+		return "message", err
+	}
+	var schema *jsonschema.Schema
+	switch {
+	case head.Method != "" && head.ID != nil:
+		what, schema = "request "+head.Method, c.schemas.requests[head.Method]
+	case head.Method != "":
+		what, schema = "notification "+head.Method, c.schemas.notifications[head.Method]
+	case head.Error != nil:
+		what, schema = "error", c.schemas.failure
+	default:
+		c.mu.Lock()
+		method := c.pending[string(head.ID)]
+		c.mu.Unlock()
+		what, schema, v = "answer to "+method, c.schemas.responses[method], member(v, "result")
+	}
+	if schema == nil {
+		return what, errors.New("the reference has no such message")
+	}
+	return what, schema.Validate(v)
+}
