@@ -67,7 +67,7 @@ func TestProxiedNetwork(t *testing.T) {
 				}
 			}
 			o := run(t, s, sh("curl -sSi --noproxy '' http://"+other))
-			if !strings.Contains(o.out, "403") || !strings.Contains(strings.ToLower(o.out), "x-proxy-error: blocked-by-policy") || strings.Contains(o.out, "secret") {
+			if !strings.Contains(o.out, "403") || !strings.Contains(strings.ToLower(o.out), "x-proxy-error: address-not-public") || strings.Contains(o.out, "secret") {
 				t.Errorf("other site: %q %q", o.out, o.err)
 			}
 			if o := run(t, s, sh("curl -sS --noproxy '*' http://"+plain)); o.ExitCode != 7 {

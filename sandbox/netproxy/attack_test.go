@@ -29,7 +29,7 @@ func TestN14PlainHTTP(t *testing.T) {
 		"coded NUL in the name":        {"GET http://evil.test%00.ok.test/ HTTP/1.1\r\n\r\n", 400, "bad-request"},
 		"credentials before the name":  {"GET http://ok.test@evil.test/ HTTP/1.1\r\n\r\n", 400, "bad-request"},
 		"address literal":              {"GET http://" + publicIP + "/ HTTP/1.1\r\n\r\n", 403, "blocked-by-policy"},
-		"metadata address":             {"GET http://169.254.169.254/latest HTTP/1.1\r\n\r\n", 403, "blocked-by-policy"},
+		"metadata address":             {"GET http://169.254.169.254/latest HTTP/1.1\r\n\r\n", 403, "address-not-public"},
 		"decimal address":              {"GET http://2130706433/ HTTP/1.1\r\n\r\n", 400, "bad-request"},
 		"octal address":                {"GET http://0177.0.0.1/ HTTP/1.1\r\n\r\n", 400, "bad-request"},
 		"hexadecimal address":          {"GET http://0x7f000001/ HTTP/1.1\r\n\r\n", 400, "bad-request"},
@@ -52,7 +52,7 @@ func TestN14PlainHTTP(t *testing.T) {
 		"HTTP/2 preface":               {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "bad-request"},
 		"CONNECT with another Host":    {"CONNECT ok.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n", 403, "host-mismatch"},
 		"CONNECT without a port":       {"CONNECT ok.test HTTP/1.1\r\nHost: ok.test\r\n\r\n", 400, "bad-request"},
-		"CONNECT to loopback":          {"CONNECT 127.0.0.1:443 HTTP/1.1\r\nHost: 127.0.0.1:443\r\n\r\n", 403, "blocked-by-policy"},
+		"CONNECT to loopback":          {"CONNECT 127.0.0.1:443 HTTP/1.1\r\nHost: 127.0.0.1:443\r\n\r\n", 403, "address-not-public"},
 		"CONNECT to a rebinding name":  {"CONNECT rebind.ok.test:443 HTTP/1.1\r\nHost: rebind.ok.test\r\n\r\n", 403, "address-not-public"},
 		"header without an end":        {"GET http://ok.test/ HTTP/1.1\r\nX: " + strings.Repeat("a", 40<<10), 431, "bad-request"},
 	} {

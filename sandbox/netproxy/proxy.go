@@ -278,8 +278,15 @@ func unreachable(format string, args ...any) *refusal {
 	return &refusal{code: http.StatusBadGateway, socks: socksUnreachable, kind: "unreachable", reason: fmt.Sprintf(format, args...)}
 }
 
-// decide asks for a verdict and reports it. A refusal by a later check is reported in addition.
+// decide asks for a verdict and reports it. A refusal by a later check is reported in addition. An address that
+// would be refused whatever is decided is not asked about.
 func (p *Proxy) decide(ctx context.Context, r Request) *refusal {
+	if a, err := netip.ParseAddr(r.Host); err == nil {
+		if ref := p.checkAddress(r, a); ref != nil {
+			p.reportRefused(r, ref)
+			return ref
+		}
+	}
 	v, err := p.cfg.Decide(ctx, r)
 	if err != nil {
 		v = Verdict{By: "error", Reason: "the decision about it failed: " + err.Error()}
