@@ -160,9 +160,12 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	broker := approval.NewBroker(nil)
 	c.agent = agent.New(agent.Config{
 		Log: c.log, Streams: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules,
-		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns,
+		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns, Home: cfg.Home.Dir,
 	})
 	c.server = server.New(server.Config{
+		Files: func(ctx context.Context, sessionID string, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error) {
+			return c.workspace.FileOperation(ctx, sessionID, op)
+		},
 		Log: c.log, Agent: c.agent, Broker: broker, Sessions: c.sessions, Settings: resolver, Models: models, Outputs: outputs, ConfigFile: config.NewWriter(cfg.Home),
 		Fleet: c.dispatcher, Home: cfg.Home.Dir, Version: cfg.Version, Stop: c.requestStop, Logger: cfg.Logger, Backup: backupOf(c.store),
 	})

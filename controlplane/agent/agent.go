@@ -39,6 +39,8 @@ type Config struct {
 	MaxTurns int
 	// Version is written into user agents.
 	Version string
+	// Home is where the user's skills are; empty means that there are none.
+	Home string
 }
 
 // Agent runs the turns of one control plane.

@@ -87,6 +87,8 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 		return t.imageCall(c, p)
 	case *tool.RequestUserInput:
 		return t.inputCall(c, p)
+	case *tool.Goal:
+		return t.goalCall(c, p)
 	}
 	return said(c, "unsupported call: "+c.GetName())
 }

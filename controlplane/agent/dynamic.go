@@ -116,7 +116,7 @@ func (t *turn) isDynamic(c *heddlev1.ToolCall) bool {
 func (t *turn) toolOptions() tool.Options {
 	o := t.rt.Tools
 	if t.row.GetKind() == kindReview {
-		o.UpdatePlan, o.RequestUserInput, o.Escalation = false, false, false
+		o.UpdatePlan, o.RequestUserInput, o.Escalation, o.Goals = false, false, false, false
 		return o
 	}
 	if planning(t.settings()) {

@@ -95,6 +95,8 @@ type Runtime struct {
 	Tools            tool.Options
 	// Env is the filtered environment of commands, sorted "K=V".
 	Env []string
+	// SkillEnabled reports whether a skill may be used; nil means that none may.
+	SkillEnabled func(name, path string) bool
 	// ApprovalTimeout is the deadline of a question.
 	ApprovalTimeout time.Duration
 	// UserAgent is that of the control plane; the client's name stands before it.

@@ -385,7 +385,7 @@ func (t *turn) takeInput(in *heddlev1.UserMessage) {
 		}
 		events = append(events, itemStarted(item))
 		item.CompletedAtMs = now
-		events = append(events, itemCompleted(item), t.remember(prompt.UserInput(in)))
+		events = append(events, itemCompleted(item), t.remember(append([]*heddlev1.HistoryEntry{prompt.UserInput(in)}, t.skillEntries(in)...)...))
 	}
 	if len(events) > 0 {
 		t.record(events...)
@@ -406,6 +406,7 @@ func (t *turn) tellSurroundings() []*heddlev1.Event {
 	var entries []*heddlev1.HistoryEntry
 	switch {
 	case !introduced(t.history, now.BaseInstructions):
+		now.Skills = t.knownSkills()
 		entries = prompt.First(now)
 	case before != nil:
 		entries = prompt.Update(*before, now)

@@ -50,6 +50,8 @@ type Config struct {
 	Fleet    Fleet
 	// ConfigFile writes the home's config file.
 	ConfigFile *config.Writer
+	// Files does one operation on files for a session's client.
+	Files func(ctx context.Context, sessionID string, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error)
 	// Home is the absolute home folder, Version that of this program.
 	Home    string
 	Version string

@@ -290,9 +290,15 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		UserAgent:       "heddle/" + r.cfg.Version,
 		Tools: tool.Options{
 			FreeformPatch: info.FreeformPatch, FunctionPatch: !info.FreeformPatch, UpdatePlan: c.ToolEnabled("update_plan"),
-			ViewImage: slices.Contains(info.Modalities, "image"), WebSearch: c.ToolEnabled("web_search"), RequestUserInput: true,
+			ViewImage: slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), WebSearch: c.ToolEnabled("web_search"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
 			Escalation: s.GetApprovalPolicy() != approval.Never,
 		},
+	}
+	if c.FeatureOn("skills") {
+		rt.SkillEnabled = c.SkillEnabled
+	}
+	if !c.FeatureOn("auto_compaction") {
+		rt.AutoCompactLimit = 0
 	}
 	if info.Reasoning {
 		rt.Effort, rt.Summary = s.GetReasoningEffort(), s.GetReasoningSummary()

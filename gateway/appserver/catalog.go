@@ -157,15 +157,6 @@ func (s *Server) configRead(ctx context.Context, _ *call, p *protocol.ConfigRead
 	return out, nil
 }
 
-// skillsList answers that no folder has skills: heddle reads none yet.
-func (s *Server) skillsList(_ context.Context, _ *call, p *protocol.CwdsParams) (any, error) {
-	data := []any{}
-	for _, cwd := range p.Cwds {
-		data = append(data, list{"cwd": cwd, "skills": []any{}, "errors": []any{}})
-	}
-	return list{"data": data}, nil
-}
-
 func (s *Server) hooksList(_ context.Context, _ *call, p *protocol.CwdsParams) (any, error) {
 	data := []any{}
 	for _, cwd := range p.Cwds {

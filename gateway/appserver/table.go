@@ -119,8 +119,6 @@ func table(method string) (entry, bool) {
 		return handle((*Server).configRead), true
 	case "configRequirements/read":
 		return constant(list{"requirements": nil}), true
-	case "skills/list":
-		return handle((*Server).skillsList), true
 	case "hooks/list":
 		return handle((*Server).hooksList), true
 	case "permissionProfile/list":
@@ -183,9 +181,9 @@ func absent(method string) (entry, bool) {
 		return constant(list{"isGovCloud": false, "shouldWarn": false}), true
 	case "plugin/installed":
 		return constant(list{"marketplaces": []any{}}), true
-	case "collaborationMode/list", "app/installed":
+	case "app/installed":
 		return constant(list{"data": []any{}}), true
-	case "mcpServerStatus/list", "experimentalFeature/list", "app/list":
+	case "mcpServerStatus/list", "app/list":
 		return fixed[protocol.PageParams](list{"data": []any{}, "nextCursor": nil}), true
 	}
 	return entry{}, false

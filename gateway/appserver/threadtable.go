@@ -33,5 +33,21 @@ func threadTable(method string) (entry, bool) {
 	case "thread/searchOccurrences":
 		return handle((*Server).searchOccurrences), true
 	}
+	return catalogTable(method)
+}
+
+// catalogTable returns what is done for a method about skills, switches and
+// modes.
+func catalogTable(method string) (entry, bool) {
+	switch method {
+	case "skills/list":
+		return handle((*Server).skillsList), true
+	case "skills/config/write":
+		return handle((*Server).skillsConfigWrite), true
+	case "experimentalFeature/list":
+		return handle((*Server).featureList), true
+	case "collaborationMode/list":
+		return constant(list{"data": modes()}), true
+	}
 	return entry{}, false
 }

@@ -43,6 +43,8 @@ type Context struct {
 	// ones of the mode when not empty.
 	PlanMode         bool
 	ModeInstructions string
+	// Skills are told of once, at the start of a thread.
+	Skills []Skill
 }
 
 // Base is the built-in base instructions.
@@ -59,6 +61,9 @@ func First(c Context) []*heddlev1.HistoryEntry {
 	var developer []string
 	if c.DeveloperInstructions != "" {
 		developer = append(developer, c.DeveloperInstructions)
+	}
+	if s := skillsText(c.Skills); s != "" {
+		developer = append(developer, s)
 	}
 	developer = append(developer, permissions(c))
 	if c.PlanMode || c.ModeInstructions != "" {

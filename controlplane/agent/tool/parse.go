@@ -53,7 +53,10 @@ func Parse(c *heddlev1.ToolCall) (Call, error) {
 	case NameRequestUserInput:
 		call, err = parseRequestUserInput(c.GetArguments())
 	default:
-		return nil, &Error{Output: "unsupported call: " + c.GetName()}
+		if !isGoal(c.GetName()) {
+			return nil, &Error{Output: "unsupported call: " + c.GetName()}
+		}
+		call, err = parseGoal(c.GetName(), c.GetArguments())
 	}
 	if err != nil {
 		return nil, &Error{Output: "failed to parse function arguments: " + err.Error()}

@@ -21,6 +21,9 @@ func Specs(o Options) []model.Tool {
 	if o.ViewImage {
 		tools = append(tools, function(NameViewImage, "Look at an image file of the workspace.", object(props{"path": text("Path of the image file, absolute or relative to the working folder.")}, "path")))
 	}
+	if o.Goals {
+		tools = append(tools, goalSpecs()...)
+	}
 	if o.WebSearch {
 		tools = append(tools, model.Tool{Kind: model.ToolWebSearch, Name: "web_search"})
 	}
@@ -40,6 +43,8 @@ func (o Options) Offers(name string) bool {
 		return o.ViewImage
 	case NameRequestUserInput:
 		return o.RequestUserInput
+	case NameGetGoal, NameCreateGoal, NameUpdateGoal:
+		return o.Goals
 	}
 	return false
 }

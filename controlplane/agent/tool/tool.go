@@ -33,6 +33,8 @@ type Options struct {
 	WebSearch     bool
 	// RequestUserInput offers request_user_input.
 	RequestUserInput bool
+	// Goals offers get_goal, create_goal and update_goal.
+	Goals bool
 	// Escalation adds sandbox_permissions, justification and prefix_rule.
 	Escalation bool
 	// Extra are appended as they are (dynamic and MCP tools).

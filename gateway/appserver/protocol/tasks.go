@@ -237,9 +237,9 @@ type OccurrencesParams struct {
 
 // FeatureListParams page the switches.
 type FeatureListParams struct {
-	Cursor   *string `wire:"cursor,opt"`
-	Limit    *uint32 `wire:"limit,opt"`
-	ThreadID *string `wire:"threadId,opt"`
+	Cursor *string `wire:"cursor,opt"`
+	Limit  *uint32 `wire:"limit,opt"`
+	Thread *string `wire:"threadId,opt"`
 }
 
 // SkillsConfigParams switch a skill.
