@@ -59,6 +59,9 @@ func (m *Manager) newBox(p Policy) (*box, error) {
 		if err != nil {
 			return nil, err
 		}
+		if pl.gitNote != "" {
+			m.log.Info("git may not commit here", "why", pl.gitNote)
+		}
 		b, err := m.startBox(p, pl)
 		if err != nil {
 			last = err

@@ -100,6 +100,21 @@ git worktree add -q wt; cd wt; echo 9 > n; git add n; git commit -qm inwt; cd ..
 	}
 }
 
+// TestGitCommitBelow: a folder of a checkout is enough of a workspace, and the rest of the checkout stays read-only.
+func TestGitCommitBelow(t *testing.T) {
+	r := filepath.Join(repositories(t), "r")
+	ws := filepath.Join(r, "docs", "a")
+	write(t, filepath.Join(ws, "x"), "1\n")
+	s := acquire(t, manager(t), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws, Git: sandbox.GitCommit})
+	o := run(t, s, gitSh("echo 2 >> x; git add .; git commit -qm below; touch ../../g || echo refused; touch ../../.git/hooks/pre-commit || echo closed"))
+	if o.ExitCode != 0 || !strings.HasSuffix(o.out, "closed\n") || !strings.Contains(o.out, "refused\n") {
+		t.Fatalf("%+v", o)
+	}
+	if got := hostGit(t, r, "log", "--format=%s", "-1"); got != "below\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestGitProtected: without the setting, git fails at once and nothing changes.
 func TestGitProtected(t *testing.T) {
 	base := repositories(t)

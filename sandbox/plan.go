@@ -78,6 +78,9 @@ func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) 
 			pl.protect(binds, filepath.Join(r, name))
 		}
 	}
+	if p.Git == GitCommit && len(pl.roots) > 0 && slices.Contains(p.Protected, gitName) {
+		pl.outerGit(binds)
+	}
 	for _, r := range append([]string{pl.dir}, pl.roots...) {
 		pl.showGit(binds, r)
 	}

@@ -54,6 +54,23 @@ func (pl *plan) openGit(binds map[string]guestproto.Mount, path string) {
 	}
 }
 
+// outerGit opens the repository around a workspace that is a folder of a checkout. It must be of the same user.
+func (pl *plan) outerGit(binds map[string]guestproto.Mount) {
+	if identify(filepath.Join(pl.dir, gitName)).exists {
+		return
+	}
+	for d := filepath.Dir(pl.dir); d != "/"; d = filepath.Dir(d) {
+		id := identify(filepath.Join(d, gitName))
+		if !id.exists {
+			continue
+		}
+		if int(id.uid) == os.Getuid() {
+			pl.openGit(binds, id.path)
+		}
+		return
+	}
+}
+
 // writable reports whether commands can write below path, protected names aside.
 func (pl *plan) writable(path string) bool {
 	in := func(dir string) bool { return within(path, dir) }

@@ -24,7 +24,7 @@ const (
 	inlineDirs = 256
 	// minLook is what a look may add to any command; one that takes longer gets a share of the command's time,
 	// and what is found later is told by the next result.
-	minLook = 2 * time.Millisecond
+	minLook = time.Millisecond
 	// settleLook is when file actions are followed by a look if no command was before.
 	settleLook = 200 * time.Millisecond
 )
@@ -322,8 +322,11 @@ func (p *pass) visit(d *scanDir, path string, depth int) bool {
 		d.id, d.ctime, d.again = id, ctime, p.recent(ctime)
 		p.read(d, path, depth)
 	}
+	if len(d.kids) == 0 {
+		return true
+	}
 	d.kids = slices.DeleteFunc(d.kids, func(k *scanDir) bool {
-		at := filepath.Join(path, k.name)
+		at := path + "/" + k.name // a clean path, as roots are never /
 		if k.ctime == 0 {
 			p.queue = append(p.queue, scanStep{k, at, depth + 1})
 			return false

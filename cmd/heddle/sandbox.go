@@ -38,6 +38,7 @@ type sandboxFlags struct {
 	allow    []string
 	deny     []string
 	hostTmp  bool
+	git      string
 	keepEnv  bool
 	timeout  time.Duration
 }
@@ -78,6 +79,7 @@ heddle's own are not passed on, unless --keep-env is given.`,
 	fs.StringArrayVar(&f.allow, "allow", nil, "`host[:port]` that the command may reach through a proxy: a name, *.NAME or an address (repeatable)")
 	fs.StringArrayVar(&f.deny, "deny", nil, "`host[:port]` that it may not reach, whatever --allow says (repeatable)")
 	fs.BoolVar(&f.hostTmp, "host-tmp", false, "share the host's /tmp instead of a private one")
+	fs.StringVar(&f.git, "git", "protected", "protected keeps the repository read-only; commit lets git add, commit, branch, stash and rebase")
 	fs.BoolVar(&f.keepEnv, "keep-env", false, "pass the whole environment, secrets too")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end the command after this time")
 	return cmd
@@ -112,6 +114,13 @@ func (f sandboxFlags) policy() (sandbox.Policy, error) {
 		if _, err := netproxy.NewRules(p.Proxy); err != nil {
 			return p, err
 		}
+	}
+	switch f.git {
+	case "protected", "":
+	case "commit":
+		p.Git = sandbox.GitCommit
+	default:
+		return p, fmt.Errorf("--git %q is neither protected nor commit", f.git)
 	}
 	if f.hostTmp {
 		p.Tmp = sandbox.TmpHost

@@ -204,7 +204,8 @@ func parents() []string {
 // installed: an empty one is four entries.
 func (p *place) initRepository() error {
 	if git, err := exec.LookPath("git"); err == nil {
-		cmd := exec.Command(git, "init", "--quiet", p.workspace)
+		// The only git that heddle runs outside a sandbox: in a new folder of its own, without the user's hooks.
+		cmd := exec.Command(git, "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "init", "--quiet", "--template=", p.workspace)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("git init: %w: %s", err, out)
 		}
