@@ -64,9 +64,7 @@ func (c *client) tunnel(r Request, fail func(*refusal), ready func() error) {
 	early, kind := c.sniff(r, up)
 	switch kind {
 	case speaksTLS:
-		if ref = c.checkHello(r); ref != nil {
-			_, _ = c.conn.Write(unrecognizedName)
-		}
+		ref = c.checkHello(r)
 	case speaksHTTP:
 		up.Close() // each request gets a connection of its own
 		c.http(&r)
@@ -80,6 +78,9 @@ func (c *client) tunnel(r Request, fail func(*refusal), ready func() error) {
 	}
 	if ref != nil {
 		c.p.reportRefused(r, ref)
+		if kind == speaksTLS {
+			_, _ = c.conn.Write(unrecognizedName)
+		}
 		c.drain()
 		return
 	}
