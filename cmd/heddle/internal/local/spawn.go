@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // maxMessage bounds one gRPC message in both directions: a page of items with
@@ -60,17 +61,28 @@ func (c *Client) spawn(ctx context.Context) error {
 		}
 		answer <- strings.TrimSpace(line)
 	}()
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("start the control plane: %w", context.Cause(ctx))
-	case line := <-answer:
-		if line == readyWord {
-			return nil
+	// Another one may listen before ours: its starter gave up while it waited for
+	// the home's lock. Ours waits for the same lock then and is not needed.
+	poll := time.NewTicker(lockPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("start the control plane: %w", context.Cause(ctx))
+		case <-poll.C:
+			if conn, err := c.connectOnce(ctx); err == nil {
+				_ = conn.Close()
+				return nil
+			}
+		case line := <-answer:
+			if line == readyWord {
+				return nil
+			}
+			if text, ok := strings.CutPrefix(line, errorWord); ok {
+				return fmt.Errorf("the control plane could not start: %s", text)
+			}
+			return fmt.Errorf("the control plane ended while it started; see %s", c.paths.log)
 		}
-		if text, ok := strings.CutPrefix(line, errorWord); ok {
-			return fmt.Errorf("the control plane could not start: %s", text)
-		}
-		return fmt.Errorf("the control plane ended while it started; see %s", c.paths.log)
 	}
 }
 
