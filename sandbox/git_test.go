@@ -46,7 +46,17 @@ func write(t *testing.T, path, content string) {
 // repositories makes a main checkout with a submodule, and a linked worktree beside it.
 func repositories(t *testing.T) (base string) {
 	t.Helper()
-	base = t.TempDir()
+	base, err := os.MkdirTemp("/var/tmp", "heddle-git-") //nolint:usetesting // /tmp is private in a sandbox
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	repositoriesAt(t, base)
+	return base
+}
+
+func repositoriesAt(t *testing.T, base string) {
+	t.Helper()
 	for _, d := range []string{"lib", "r"} {
 		if err := os.Mkdir(filepath.Join(base, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -61,7 +71,19 @@ func repositories(t *testing.T) (base string) {
 	hostGit(t, r, "commit", "-qm", "sub")
 	hostGit(t, r, "worktree", "add", "-q", "../w")
 	hostGit(t, r, "worktree", "add", "-q", "../w2")
-	return base
+}
+
+// TestGitShown: the repository of a linked worktree can be read where the private /tmp hides what is around it.
+func TestGitShown(t *testing.T) {
+	base := t.TempDir()
+	repositoriesAt(t, base)
+	for _, l := range []sandbox.Level{sandbox.ReadOnly, sandbox.WorkspaceWrite} {
+		s := acquire(t, manager(t), sandbox.Policy{Level: l, Workspace: filepath.Join(base, "w")})
+		o := run(t, s, gitSh("git log --format=%s -1; touch "+base+"/r/.git/x || echo refused"))
+		if o.ExitCode != 0 || o.out != "sub\ntouch: cannot touch '"+base+"/r/.git/x': Read-only file system\nrefused\n" {
+			t.Errorf("%v: %+v", l, o)
+		}
+	}
 }
 
 const gitWork = `echo 2 >> f; git add f; git commit -qm two; git branch topic; git branch -d topic

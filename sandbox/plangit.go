@@ -59,7 +59,7 @@ func (pl *plan) outerGit(binds map[string]guestproto.Mount) {
 	if identify(filepath.Join(pl.dir, gitName)).exists {
 		return
 	}
-	for d := filepath.Dir(pl.dir); d != "/"; d = filepath.Dir(d) {
+	for d := filepath.Dir(pl.dir); d != "/" && !pl.hidden(d); d = filepath.Dir(d) {
 		id := identify(filepath.Join(d, gitName))
 		if !id.exists {
 			continue

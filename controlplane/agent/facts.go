@@ -10,6 +10,9 @@ import (
 // maxViolations bounds what the model is told about one command's.
 const maxViolations = 8
 
+// maxShownCommand is how much of a command a warning shows, in characters.
+const maxShownCommand = 60
+
 // facts says to the model what the sandbox did about a command, which its exit
 // status and output do not show.
 func facts(v *heddlev1.ProcessVerdict) []string {
@@ -39,6 +42,9 @@ func violationWarning(turnID, cmd string, v *heddlev1.ProcessVerdict) []*heddlev
 	list := facts(&heddlev1.ProcessVerdict{Violations: v.GetViolations()})
 	if len(list) == 0 {
 		return nil
+	}
+	if r := []rune(cmd); len(r) > maxShownCommand {
+		cmd = string(r[:maxShownCommand]) + "..."
 	}
 	return []*heddlev1.Event{warningRaised(turnID, "The sandbox stopped something of `"+cmd+"`: "+strings.Join(list, "; "))}
 }
