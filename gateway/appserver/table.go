@@ -117,10 +117,6 @@ func table(method string) (entry, bool) {
 		return handle((*Server).modelList), true
 	case "config/read":
 		return handle((*Server).configRead), true
-	case "configRequirements/read":
-		return constant(list{"requirements": nil}), true
-	case "hooks/list":
-		return handle((*Server).hooksList), true
 	case "permissionProfile/list":
 		return fixed[protocol.PageParams](list{"data": profileSummaries(), "nextCursor": nil}), true
 	}
@@ -179,6 +175,10 @@ func absent(method string) (entry, bool) {
 		return constant(list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}), true
 	case "account/bedrock/checkGovCloudRequirements":
 		return constant(list{"isGovCloud": false, "shouldWarn": false}), true
+	case "configRequirements/read":
+		return constant(list{"requirements": nil}), true
+	case "hooks/list":
+		return handle((*Server).hooksList), true
 	case "plugin/installed":
 		return constant(list{"marketplaces": []any{}}), true
 	case "app/installed":
