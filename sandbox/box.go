@@ -112,7 +112,9 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 		err = b.startPlain(theirs)
 	}
 	unix.Close(theirs)
+	b.limits.open()
 	if err != nil {
+		b.limits.close()
 		b.conn.Close()
 		if b.cgroup != "" {
 			_ = os.Remove(b.cgroup)
@@ -414,6 +416,7 @@ func (b *box) cleanup() {
 		}
 	}
 	b.limits.remove()
+	b.limits.close()
 	b.m.mu.Lock()
 	delete(b.m.boxes, b)
 	b.m.mu.Unlock()

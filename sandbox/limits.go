@@ -20,6 +20,8 @@ type limitGroups struct {
 	memory, pids string
 	v2           bool
 	own          []string // made by us, to be removed
+
+	oomFile, pidsFile *os.File // counters, open because they are read for every command
 }
 
 // limitCounts are the kernel's counters of limits that were hit.
@@ -137,33 +139,43 @@ func (g limitGroups) remove() {
 	}
 }
 
-func (g limitGroups) count() limitCounts {
-	var c limitCounts
-	switch {
-	case g.memory != "" && g.v2:
-		c.oom = counter(filepath.Join(g.memory, "memory.events"), "oom_kill")
-	case g.memory != "":
-		c.oom = counter(filepath.Join(g.memory, "memory.oom_control"), "oom_kill")
+// open opens the counters. One that cannot be read counts nothing.
+func (g *limitGroups) open() {
+	if g.memory != "" {
+		name := "memory.oom_control"
+		if g.v2 {
+			name = "memory.events"
+		}
+		g.oomFile, _ = os.Open(filepath.Join(g.memory, name))
 	}
 	if g.pids != "" {
-		c.pids = counter(filepath.Join(g.pids, "pids.events"), "max")
+		g.pidsFile, _ = os.Open(filepath.Join(g.pids, "pids.events"))
 	}
-	return c
+}
+
+func (g *limitGroups) close() {
+	g.oomFile.Close()
+	g.pidsFile.Close()
+}
+
+func (g *limitGroups) count() limitCounts {
+	return limitCounts{oom: counter(g.oomFile, "oom_kill"), pids: counter(g.pidsFile, "max")}
 }
 
 // hits compares with the counters at a command's start.
-func (g limitGroups) hits(before limitCounts) (oom, pids bool) {
+func (g *limitGroups) hits(before limitCounts) (oom, pids bool) {
 	now := g.count()
 	return now.oom > before.oom, now.pids > before.pids
 }
 
 // counter reads the number beside a key, 0 when there is none.
-func counter(file, key string) int64 {
-	b, err := os.ReadFile(file)
-	if err != nil {
+func counter(f *os.File, key string) int64 {
+	if f == nil {
 		return 0
 	}
-	for line := range strings.Lines(string(b)) {
+	var buf [512]byte
+	n, _ := f.ReadAt(buf[:], 0)
+	for line := range strings.Lines(string(buf[:n])) {
 		if v, ok := strings.CutPrefix(line, key+" "); ok {
 			n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
 			return n

@@ -45,6 +45,8 @@ func TestLimitsOfCgroup2(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
+	g.open()
+	defer g.close()
 	if c := g.count(); c.oom != 2 || c.pids != 7 {
 		t.Errorf("counters: %+v", c)
 	}

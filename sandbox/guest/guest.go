@@ -36,8 +36,10 @@ type server struct {
 	boxFD int // owner's cgroup directory of this sandbox, or -1
 	null  *os.File
 	fence *fence
-	calls *connector  // nil when connect is not supervised
-	over  atomic.Bool // everything is being ended: single ends are no longer told
+	calls *connector // nil when connect is not supervised
+	// launchers start commands, shimLaunchers shims; the latter are nil when a plain fork will do.
+	launchers, shimLaunchers *launchers
+	over                     atomic.Bool // everything is being ended: single ends are no longer told
 
 	mu    sync.Mutex // held while a process is made, so that its end is not seen before its record
 	procs map[uint64]*process
@@ -147,7 +149,7 @@ func (s *server) apply(m guestproto.Msg) error {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("become subreaper: %w", err)
 		}
-		return nil
+		return s.prepareLaunches()
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
@@ -155,7 +157,10 @@ func (s *server) apply(m guestproto.Msg) error {
 	if s.setup.Connect {
 		s.calls = newConnector(s.setup.HostTmp, s.denied)
 	}
-	return seccomp.Install(s.setup.Connect)
+	if err := seccomp.Install(s.setup.Connect); err != nil {
+		return err
+	}
+	return s.prepareLaunches()
 }
 
 func (s *server) dispatch(m guestproto.Msg, busy chan struct{}) {

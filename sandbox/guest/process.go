@@ -5,17 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/heddle-dev/heddle/sandbox/guest/early"
 	"github.com/heddle-dev/heddle/sandbox/guestproto"
-	"github.com/heddle-dev/heddle/sandbox/seccomp"
 )
 
 // process is one running command. Its fields are guarded by server.mu.
@@ -126,7 +123,7 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 		}
 	}
 	s.mu.Lock()
-	pid, err := s.forkExec(id, exe, argv, attr, report != nil)
+	pid, err := s.launch(id, exe, argv, attr, report != nil)
 	if err != nil {
 		if p.direct {
 			s.direct = false
@@ -178,51 +175,6 @@ func (s *server) shimFlags(tty bool) string {
 		f += "s"
 	}
 	return f
-}
-
-// forkExec starts a process, in a signal domain of its own and with its connect calls supervised when asked for.
-// Both are put on a thread that is thrown away afterwards, because they cannot be taken off again. A shim puts
-// the domain on the command itself.
-func (s *server) forkExec(id uint64, exe string, argv []string, attr *syscall.ProcAttr, shim bool) (pid int, err error) {
-	scope := s.setup.Scope && !shim
-	if !scope && s.calls == nil {
-		return syscall.ForkExec(exe, argv, attr)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		if scope {
-			if err = confineSignals(); err != nil {
-				return
-			}
-		}
-		listener := -1
-		if s.calls != nil {
-			if listener, err = seccomp.Supervise(); err != nil {
-				return
-			}
-		}
-		pid, err = syscall.ForkExec(exe, argv, attr)
-		if listener >= 0 {
-			go s.calls.follow(id, listener)
-		}
-	}()
-	<-done
-	return pid, err
-}
-
-func confineSignals() error {
-	attr := struct{ fs, net, scoped uint64 }{scoped: 1 << 1}
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return fmt.Errorf("make signal domain: %w", errno)
-	}
-	defer unix.Close(int(fd))
-	if _, _, errno = unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
-		return fmt.Errorf("enter signal domain: %w", errno)
-	}
-	return nil
 }
 
 func (s *server) sendStarted(id uint64, pid int, st streams) {

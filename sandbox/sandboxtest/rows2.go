@@ -545,6 +545,12 @@ var leakRows = []Row{
 		}
 		return Denied
 	}, nil},
+	{"T02", "timers are as precise as elsewhere", "AAA", func(e *Env) Verdict {
+		if o := e.Sh("cat /proc/self/timerslack_ns"); o.Stdout == "50000\n" {
+			return Allowed
+		}
+		return Denied
+	}, nil},
 	{"T01", "a missing program is 127 with one line", "AAA", func(e *Env) Verdict {
 		o := e.RunIn(e.S, sandbox.Cmd{Argv: []string{"no-such-program"}})
 		if o.ExitCode == 127 && o.Stderr == "heddle: no-such-program: command not found\n" {

@@ -11,6 +11,10 @@ const (
 	ShimFD   = 3
 )
 
+// TimerSlack is the kernel's default for how late a timer may fire, in nanoseconds. The guest gives itself more;
+// commands get this.
+const TimerSlack = 50000
+
 // NestEnv, when set to "uid:gid", makes PID 1 move into a user namespace in which it has these ids.
 const NestEnv = "HEDDLE_NEST"
 

@@ -84,6 +84,7 @@ static void child(const char *flags, const char *path, char **argv, char **envp,
 {
 	int32_t e;
 	reset_signals();
+	prctl(PR_SET_TIMERSLACK, 50000, 0, 0, 0); // as early.TimerSlack
 	setsid();
 	if (strchr(flags, 't') && ioctl(0, TIOCSCTTY, 0))
 		goto failed;
