@@ -32,7 +32,7 @@ var confined = map[string][]string{
 	"github.com/opencontainers/runc":          {"sandbox/runc", "cmd/heddle-guest"},
 	"github.com/opencontainers/cgroups":       {"sandbox/runc", "cmd/heddle-guest"},
 	"github.com/grpc-ecosystem/grpc-gateway/": {"gateway/httpapi", "proto"},
-	"github.com/coder/websocket":              {"gateway", "cmd/heddle/internal/e2e"},
+	"github.com/coder/websocket":              {"gateway", "cmd/heddle/internal/e2e", "cmd/heddle/internal/robust"},
 	"github.com/openai/openai-go/":            {"controlplane/agent/model"},
 }
 
