@@ -117,14 +117,14 @@ type listener struct {
 }
 
 // listen starts the server and reads its address from what it prints.
-func (w *world) listen(addr string) *listener {
+func (w *world) listen(addr string, flags ...string) *listener {
 	w.t.Helper()
 	logFile, err := os.Create(w.beside("listen.log"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer logFile.Close()
-	l := &listener{cmd: w.command(w.t.Context(), "app-server", "--listen", addr)}
+	l := &listener{cmd: w.command(w.t.Context(), append([]string{"app-server", "--listen", addr}, flags...)...)}
 	l.cmd.Stderr = logFile
 	l.cmd.Cancel = func() error { return l.cmd.Process.Signal(os.Interrupt) }
 	if err := l.cmd.Start(); err != nil {

@@ -20,7 +20,7 @@ func TestClientTUI(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			scripts := map[string][]step{
 				"HELLO":  {{say: "hello there"}},
-				"RUN":    {run("echo out-$((40+2))"), {say: "it ran"}},
+				"RUN":    {run("echo out-$((40+2)) | tee made.txt"), {say: "it ran"}},
 				"SLOW":   {runFor("echo started; sleep 600", 60000), {say: "never"}},
 				"RETURN": {{say: "welcome back"}},
 				// The program asks for a title by a thread of its own.
@@ -30,15 +30,26 @@ func TestClientTUI(t *testing.T) {
 			w.ask()
 			scripts["FIRST"] = []step{w.outside("first"), {say: "it was allowed"}}
 			scripts["SECOND"] = []step{w.outside("second"), {say: "it was not"}}
-			// A setting of the program itself: keys that come fast are keys.
-			w.tuiConfig("disable_paste_burst = true\ncheck_for_update_on_startup = false\n")
+			// Settings of the program itself: keys that come fast are keys. It asks
+			// for read-only unless its own home trusts the folder, whatever the
+			// server's config says.
+			w.tuiConfig("disable_paste_burst = true\ncheck_for_update_on_startup = false\n" +
+				"[projects.\"" + w.workspace + "\"]\ntrust_level = \"trusted\"\n")
 			addr := "ws://127.0.0.1:0"
 			if transport == "unix" {
 				addr = "unix://" + w.beside("front.sock")
 			}
-			tui := &tui{w: w, codex: codex, addr: w.listen(addr).addr}
-			if transport == "validated" {
-				tui.addr = w.wireProxy(tui.addr)
+			tui := &tui{w: w, codex: codex}
+			switch transport {
+			case "ws":
+				w.write(w.beside("token"), "only-this-client")
+				tui.codex = "TOKEN=only-this-client " + codex
+				tui.flags = " --remote-auth-token-env TOKEN"
+				tui.addr = w.listen(addr, "--ws-auth", "capability-token", "--ws-token-file", w.beside("token")).addr
+			case "validated":
+				tui.addr = w.wireProxy(w.listen(addr).addr)
+			default:
+				tui.addr = w.listen(addr).addr
 			}
 			tui.firstSession()
 			tui.resumed()
@@ -50,6 +61,7 @@ type tui struct {
 	w     *world
 	codex string
 	addr  string
+	flags string
 }
 
 func (w *world) tuiConfig(text string) {
@@ -63,7 +75,7 @@ func (w *world) tuiConfig(text string) {
 
 func (u *tui) start(args string) *terminal {
 	u.w.t.Helper()
-	return u.w.terminal(u.codex + " " + args + " --remote " + u.addr + " --cd " + u.w.workspace)
+	return u.w.terminal(u.codex + " " + args + " --remote " + u.addr + u.flags + " --cd " + u.w.workspace)
 }
 
 const (
@@ -86,6 +98,9 @@ func (u *tui) firstSession() {
 
 	term.enter("please RUN")
 	term.await("Ran echo out-$((40+2))", "out-42", "• it ran")
+	if !w.exists(filepath.Join(w.workspace, "made.txt")) {
+		t.Error("the command could not write in the trusted workspace")
+	}
 
 	term.enter("ask FIRST")
 	term.await(question, "May I write beside the workspace?")
