@@ -194,6 +194,7 @@ func (c *committer) attachSpan(g *group) {
 
 // commit makes the group durable, publishes it and releases its waiters.
 func (c *committer) commit(g *group) {
+	began := time.Now()
 	for {
 		err := c.tryCommit(g)
 		if err == nil {
@@ -210,6 +211,9 @@ func (c *committer) commit(g *group) {
 		}
 		break
 	}
+	c.log.mu.Lock()
+	c.log.stats["commit_micros"] += time.Since(began).Microseconds()
+	c.log.mu.Unlock()
 	c.publish(g)
 }
 

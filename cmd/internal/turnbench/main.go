@@ -128,7 +128,9 @@ func report(out io.Writer, commands int, turn, bareCommands, bareModel time.Dura
 	fmt.Fprintf(out, "turn with %d sandboxed commands (median)   %8.1f ms\n", commands, ms(turn))
 	fmt.Fprintf(out, "%d x bare `bash -lc true`                  %8.1f ms\n", commands, ms(bareCommands))
 	fmt.Fprintf(out, "%d x bare model round trip                 %8.1f ms\n", commands+1, ms(bareModel))
-	fmt.Fprintf(out, "ratio turn / bare                          %8.2f\n", float64(turn)/float64(bare))
+	commits := time.Duration(counters["commit_micros"]) * time.Microsecond
+	fmt.Fprintf(out, "commits of the turn                        %8.1f ms\n", ms(commits))
+	fmt.Fprintf(out, "ratio (turn - commits) / bare              %8.2f\n", float64(turn-commits)/float64(bare))
 	names := make([]string, 0, len(counters))
 	for name := range counters {
 		names = append(names, name)
