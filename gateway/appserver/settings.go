@@ -150,6 +150,14 @@ func turnSettings(p *protocol.TurnStartParams) (*heddlev1.ThreadSettings, error)
 	}
 	if m := p.CollaborationMode; m != nil {
 		s.CollaborationMode = protocol.ToStruct(&m.Raw)
+		// The mode's model and effort are those of the thread.
+		of := s.GetCollaborationMode().GetFields()["settings"].GetStructValue().GetFields()
+		if model := of["model"].GetStringValue(); model != "" {
+			s.Model = model
+		}
+		if effort := of["reasoning_effort"].GetStringValue(); effort != "" {
+			s.ReasoningEffort = effort
+		}
 	}
 	return s, nil
 }
