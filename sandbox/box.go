@@ -29,7 +29,8 @@ type box struct {
 	conn    *guestproto.Conn
 	cgroup  string // directory for the cgroups of commands; empty: the guest uses subreapers
 	limits  limitGroups
-	endless func() // ends the guest by force
+	sizes   []int64 // of the private directories, when new
+	endless func()  // ends the guest by force
 	ended   <-chan struct{}
 
 	mu      sync.Mutex
@@ -37,6 +38,7 @@ type box struct {
 	wait    map[uint64]chan answer
 	procs   map[uint64]*Proc
 	uses    int
+	used    time.Time // when the last use ended
 	retired bool
 	lost    chan struct{} // closed when the socket ended
 	clean   chan struct{} // closed when nothing of the box remains
@@ -94,7 +96,7 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &box{m: m, id: randomID(), policy: p, plan: pl, wait: map[uint64]chan answer{}, procs: map[uint64]*Proc{},
+	b := &box{m: m, id: randomID(), policy: p, plan: pl, wait: map[uint64]chan answer{}, procs: map[uint64]*Proc{}, used: time.Now(),
 		lost: make(chan struct{}), clean: make(chan struct{})}
 	if b.conn, err = guestproto.NewConn(ours); err != nil {
 		unix.Close(theirs)
@@ -240,7 +242,8 @@ func (b *box) configure() error {
 	if err != nil {
 		return unenforceable(b.policy.Level, fmt.Errorf("start guest: %w", err))
 	}
-	return nil
+	b.sizes, err = b.privateSizes()
+	return err
 }
 
 // verify asks the guest what it sees at each mounted path.
@@ -248,26 +251,17 @@ func (b *box) verify() error {
 	if len(b.plan.expect) == 0 {
 		return nil
 	}
-	var list, req guestproto.Enc
 	paths := make([]string, len(b.plan.expect))
 	for i, x := range b.plan.expect {
 		paths[i] = x.path
 	}
-	list.Strs(paths)
-	req.B = guestproto.File{Op: guestproto.OpVerify, Data: list.B}.Encode()
-	a, err := b.call(context.Background(), guestproto.KFile, req.B)
+	stats, err := b.stat(context.Background(), paths)
 	if err != nil {
 		return err
 	}
-	d := guestproto.Dec{B: a.Body}
-	if n := d.Uint(); n != uint64(len(paths)) {
-		return errors.New("guest answered for the wrong number of paths")
-	}
-	for _, x := range b.plan.expect {
-		st := guestproto.TakeStat(&d)
+	for i, x := range b.plan.expect {
+		st := stats[i]
 		switch {
-		case d.Err != nil:
-			return d.Err
 		case b.plan.covered(x):
 		case st.Absent, st.Dev != x.id.dev, st.Ino != x.id.ino, x.readOnly && !st.ReadOnly:
 			return fmt.Errorf("%s changed while the sandbox was set up", x.path)
@@ -275,6 +269,8 @@ func (b *box) verify() error {
 	}
 	return nil
 }
+
+var errWrongCount = errors.New("guest answered for the wrong number of paths")
 
 // covered reports whether a denied directory hides what x expects.
 func (pl *plan) covered(x expectation) bool {
@@ -450,6 +446,7 @@ func (b *box) hold() {
 func (b *box) release() {
 	b.mu.Lock()
 	b.uses--
+	b.used = time.Now()
 	end := b.retired && b.uses == 0
 	b.mu.Unlock()
 	if end {

@@ -33,6 +33,7 @@ type Manager struct {
 	scopes map[string]map[string]*Sandbox // scope, policy key
 	boxes  map[*box]struct{}
 	closed bool
+	stop   chan struct{} // closed by Close
 }
 
 // NewManager prepares the state directory and sweeps what dead owners left: processes, cgroups, files.
@@ -45,6 +46,9 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	if cfg.DrainGrace == 0 {
 		cfg.DrainGrace = 100 * time.Millisecond
+	}
+	if cfg.IdleAfter == 0 {
+		cfg.IdleAfter = 10 * time.Minute
 	}
 	create := os.MkdirAll
 	if cfg.Existing {
@@ -60,7 +64,7 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	cfg.StateDir = real
 	sweep(real, cfg.Logger)
 	sweepGroups(cfg.Logger)
-	m := &Manager{cfg: cfg, log: cfg.Logger, landlock: landlockABI(), connectErr: canSupervise(), scopes: map[string]map[string]*Sandbox{}, boxes: map[*box]struct{}{}}
+	m := &Manager{cfg: cfg, log: cfg.Logger, landlock: landlockABI(), connectErr: canSupervise(), scopes: map[string]map[string]*Sandbox{}, boxes: map[*box]struct{}{}, stop: make(chan struct{})}
 	if m.helper, err = loadHelper(cfg); err != nil {
 		return nil, err
 	}
@@ -84,6 +88,9 @@ func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
 	// The keeper also removes our traces if we are killed, so it runs from the start. Full access does without.
 	if _, err := m.keeper(); err != nil {
 		m.log.Warn("sandbox helper could not be started", "err", err)
+	}
+	if cfg.IdleAfter > 0 {
+		go m.evict()
 	}
 	return m, ctx.Err()
 }
@@ -178,6 +185,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		return nil
 	}
 	m.closed = true
+	close(m.stop)
 	var all []*Sandbox
 	for _, l := range m.scopes {
 		for _, s := range l {

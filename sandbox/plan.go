@@ -153,6 +153,9 @@ func (pl *plan) findRoots(p Policy) error {
 			return err
 		}
 	}
+	if err := checkRoots(append([]string{p.Workspace}, p.WritableRoots...), pl.roots); err != nil {
+		return err
+	}
 	slices.Sort(pl.roots)
 	return nil
 }

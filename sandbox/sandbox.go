@@ -35,6 +35,9 @@ type Config struct {
 	// Existing makes NewManager fail, instead of making the directories above StateDir, when they are gone. It is
 	// for work in the background that must not bring back what was deleted meanwhile.
 	Existing bool
+	// IdleAfter is how long an instance may be unused before it is ended, when its private /tmp and /dev/shm are
+	// empty. Default 10 minutes; negative means for ever.
+	IdleAfter time.Duration
 	// NoCgroup makes the manager act as on a host without a usable cgroup v2 hierarchy.
 	NoCgroup bool
 }

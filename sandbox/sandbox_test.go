@@ -528,6 +528,80 @@ func TestReplacedWhileRunning(t *testing.T) {
 	}
 }
 
+// TestIdle: an unused instance is ended and made again at its next use, unless something lies in its /tmp.
+func TestIdle(t *testing.T) {
+	m, err := sandbox.NewManager(t.Context(), sandbox.Config{StateDir: filepath.Join(t.TempDir(), "state"), GuestPath: sandboxtest.Helper(t), IdleAfter: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close(context.Background())
+	s := acquire(t, m, sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: t.TempDir()})
+	instance := func(script string) string {
+		t.Helper()
+		o := run(t, s, sh(script+"; readlink /proc/self/ns/mnt"))
+		if o.ExitCode != 0 {
+			t.Fatalf("%+v", o)
+		}
+		return o.out
+	}
+	first := instance("true")
+	deadline := time.Now().Add(20 * time.Second)
+	for instance("true") == first {
+		if time.Now().After(deadline) {
+			t.Fatal("the idle instance is still used")
+		}
+		time.Sleep(60 * time.Millisecond)
+	}
+	kept := instance("echo x > /tmp/kept")
+	time.Sleep(150 * time.Millisecond)
+	if again := instance("cat /tmp/kept"); again != "x\n"+kept {
+		t.Errorf("an instance with files in /tmp was ended: %q, then %q", kept, again)
+	}
+}
+
+// TestManyLive: sandboxes live side by side, answer, and leave nothing. HEDDLE_LONG=1 makes 400 of them.
+func TestManyLive(t *testing.T) {
+	n := 24
+	if os.Getenv("HEDDLE_LONG") == "1" {
+		n = 400
+	}
+	m := manager(t)
+	boxes := make([]*sandbox.Sandbox, n)
+	inEight := func(f func(i int)) {
+		var wg sync.WaitGroup
+		slots := make(chan struct{}, 8)
+		for i := range n {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				f(i)
+			})
+		}
+		wg.Wait()
+	}
+	begin := time.Now()
+	inEight(func(i int) {
+		ws := t.TempDir()
+		s, err := m.Acquire(t.Context(), strconv.Itoa(i), sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws})
+		if err != nil {
+			t.Errorf("sandbox %d: %v", i, err)
+			return
+		}
+		boxes[i] = s
+	})
+	t.Logf("%d sandboxes in %v", n, time.Since(begin))
+	if t.Failed() {
+		return
+	}
+	begin = time.Now()
+	inEight(func(i int) {
+		if o := run(t, boxes[i], sh("echo $$ > me && cat me")); o.ExitCode != 0 || o.out == "" {
+			t.Errorf("sandbox %d: %+v", i, o)
+		}
+	})
+	t.Logf("a command in each in %v", time.Since(begin))
+}
+
 // TestDescriptors: many sandboxes and commands leave no descriptor behind.
 func TestDescriptors(t *testing.T) {
 	m := manager(t)

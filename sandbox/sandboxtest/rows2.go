@@ -143,6 +143,43 @@ var processRows = []Row{
 	{"R09", "outlive the fence", "DDD", fencePasses, nil},
 }
 
+// setUpRace runs commands that swap a directory of the workspace with a link to outside, while further sandboxes
+// that name it as a writable root are made, and sees whether one of those can write outside.
+func setUpRace(e *Env) Verdict {
+	sub := filepath.Join(e.WS, "l06")
+	target := filepath.Join(e.Outside, "l06-victim")
+	e.must(os.MkdirAll(sub, 0o755))
+	e.must(os.MkdirAll(filepath.Join(target, ".git"), 0o755))
+	defer os.RemoveAll(target)
+	defer func() {
+		for _, p := range []string{sub, sub + ".d"} {
+			_ = os.RemoveAll(p)
+		}
+	}()
+	swap := shell("cd $WS; while :; do mv -T l06 l06.d && ln -s " + target + " l06; rm -f l06; mv -T l06.d l06; done")
+	swap.Timeout = time.Minute
+	swap.Env = []string{"PATH=/usr/bin:/bin", "WS=" + e.WS}
+	p, err := e.S.Start(context.Background(), swap)
+	e.must(err)
+	made := 0
+	for i := range 12 {
+		s, err := e.M.Acquire(context.Background(), fmt.Sprintf("l06-%d", i), sandbox.Policy{Level: e.Level, Workspace: e.WS, WritableRoots: []string{sub}})
+		if err != nil {
+			continue // refused because it changed: as good
+		}
+		made++
+		e.RunIn(s, shell("echo x > "+filepath.Join(target, "owned")+"; echo x > "+filepath.Join(target, ".git", "owned")))
+		e.must(e.M.Release(context.Background(), fmt.Sprintf("l06-%d", i)))
+	}
+	_ = p.Kill()
+	Finish(e.T, p)
+	e.T.Logf("%d of 12 sandboxes could be made", made)
+	if wrote(filepath.Join(target, "owned")) == Allowed {
+		return Allowed
+	}
+	return wrote(filepath.Join(target, ".git", "owned"))
+}
+
 func survivorsOf(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(b), ") Z ")
@@ -506,6 +543,17 @@ var leakRows = []Row{
 			return Allowed
 		}
 		return Denied
+	}, nil},
+	{"L06", "swap paths of the workspace while another sandbox of it is made", "DD-", setUpRace, nil},
+	{"L06b", "lead a writable root elsewhere by a link", "-D-", func(e *Env) Verdict {
+		link := filepath.Join(e.WS, "l06b")
+		defer os.RemoveAll(link)
+		e.Sh("ln -sfn $OUTSIDE " + link)
+		_, err := e.M.Acquire(context.Background(), "l06b", sandbox.Policy{Level: e.Level, Workspace: e.WS, WritableRoots: []string{link}})
+		if err != nil {
+			return Denied
+		}
+		return Allowed
 	}, nil},
 	{"L05", "open the guest's program for writing", "DD-", try("replace-proc-1"), nil},
 	{"F24", "start in /proc, a deleted or a missing directory", "DDD", func(e *Env) Verdict {
