@@ -58,7 +58,10 @@ func (t *turn) knownSkills() []prompt.Skill {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, skillsWait)
 	defer cancel()
-	found, problems := skill.Repo(ctx, t.skillFiles(), t.settings().GetCwd())
+	t.lt.mu.Lock()
+	root := t.lt.inspection.GetRepoRoot()
+	t.lt.mu.Unlock()
+	found, problems := skill.RepoAt(ctx, t.skillFiles(), t.settings().GetCwd(), root)
 	user, userProblems := skill.In(ctx, skill.Local{}, skill.UserFolder(t.agent.cfg.Home), skill.ScopeUser)
 	for _, p := range append(problems, userProblems...) {
 		t.agent.cfg.Logger.Info("skill left out", "thread", t.lt.id, "path", p.Path, "why", p.Message)

@@ -70,14 +70,11 @@ func (s *catalogService) ListSkills(ctx context.Context, r *heddlev1.ListSkillsR
 	for _, cwd := range cwds {
 		folder := &heddlev1.SkillsOfFolder{Cwd: cwd}
 		var repo []skill.Skill
-		problems := userProblems
+		problems := []skill.Problem{{Path: cwd, Message: "the folder is not an absolute path"}}
 		if path.IsAbs(cwd) {
-			var p []skill.Problem
-			repo, p = skill.Repo(ctx, files, cwd)
-			problems = append(p, userProblems...)
-		} else {
-			problems = append([]skill.Problem{{Path: cwd, Message: "the folder is not an absolute path"}}, userProblems...)
+			repo, problems = skill.Repo(ctx, files, cwd)
 		}
+		problems = append(problems, userProblems...)
 		c, err := s.cfg.Settings.Load(caller, cwd, nil)
 		if err != nil {
 			return nil, err

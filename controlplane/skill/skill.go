@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -65,11 +66,39 @@ func Repo(ctx context.Context, files FS, cwd string) ([]Skill, []Problem) {
 	if err != nil {
 		return nil, []Problem{{cwd, err.Error()}}
 	}
+	return inAll(ctx, files, dirs)
+}
+
+// RepoAt is Repo where the repository's root is known already; empty for none.
+func RepoAt(ctx context.Context, files FS, cwd, root string) ([]Skill, []Problem) {
+	at, root := path.Clean(cwd), path.Clean(root)
+	dirs := []string{at}
+	if strings.HasPrefix(at, strings.TrimSuffix(root, "/")+"/") {
+		for at != root && len(dirs) < maxParents {
+			at = path.Dir(at)
+			dirs = append(dirs, at)
+		}
+	}
+	return inAll(ctx, files, dirs)
+}
+
+// inAll reads folders at the same time.
+func inAll(ctx context.Context, files FS, dirs []string) ([]Skill, []Problem) {
+	found := make([]struct {
+		skills   []Skill
+		problems []Problem
+	}, len(dirs))
+	var wg sync.WaitGroup
+	for i, dir := range dirs {
+		wg.Go(func() {
+			found[i].skills, found[i].problems = In(ctx, files, path.Join(dir, RepoFolder), ScopeRepo)
+		})
+	}
+	wg.Wait()
 	var skills []Skill
 	var problems []Problem
-	for _, dir := range dirs {
-		s, p := In(ctx, files, path.Join(dir, RepoFolder), ScopeRepo)
-		skills, problems = append(skills, s...), append(problems, p...)
+	for _, f := range found {
+		skills, problems = append(skills, f.skills...), append(problems, f.problems...)
 	}
 	return skills, problems
 }

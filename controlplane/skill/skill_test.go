@@ -69,6 +69,11 @@ func TestRepo(t *testing.T) {
 	if !slices.Equal(names, []string{"a repo", "b repo"}) {
 		t.Errorf("skills %v", names)
 	}
+	for root, want := range map[string]int{repo: 2, "": 1, top: 3, filepath.Join(repo, "sub"): 1, filepath.Join(repo, "other"): 1} {
+		if at, _ := RepoAt(t.Context(), Local{}, filepath.Join(repo, "sub"), root); len(at) != want {
+			t.Errorf("with root %q: %v, want %d", root, at, want)
+		}
+	}
 	if len(problems) != 1 || problems[0].Path != filepath.Join(repo, RepoFolder, "broken", File) {
 		t.Errorf("problems %v", problems)
 	}
