@@ -109,7 +109,7 @@ func runIn(t *testing.T, dir string, within time.Duration, tool string, args ...
 // last line must be "ok".
 func (w *world) runClient(dir string, extra []string, program ...string) string {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 90*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
 	cmd.Dir = dir

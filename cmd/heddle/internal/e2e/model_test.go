@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // step is one reply of the model: a message, or a call of a tool.
@@ -31,6 +32,8 @@ func runFor(cmd string, ms int) step {
 type model struct {
 	*httptest.Server
 	scripts map[string][]step // by a word of the prompt; the longest that is in it counts
+
+	thinks time.Duration // before each answer
 
 	mu       sync.Mutex
 	requests []string
@@ -77,6 +80,11 @@ func (m *model) serve(w http.ResponseWriter, r *http.Request) {
 		case in.Role == "user":
 			prompt, outputs = string(in.Content), 0
 		}
+	}
+	select {
+	case <-time.After(m.thinks):
+	case <-r.Context().Done():
+		return
 	}
 	word := ""
 	for candidate, steps := range m.scripts {

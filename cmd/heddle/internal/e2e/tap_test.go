@@ -59,6 +59,9 @@ func (w *world) tapped() string {
 		}
 		seen := 0
 		for _, name := range logs {
+			if t.Failed() {
+				t.Logf("connection %s:\n%s", filepath.Base(name), outline(readFile(t, name)))
+			}
 			c := &wireCheck{t: t, schemas: schemas, pending: map[string]string{}, said: map[string]bool{}}
 			for line := range bytes.Lines(readFile(t, name)) {
 				if sent, ok := bytes.CutPrefix(line, []byte("> ")); ok {
@@ -73,6 +76,16 @@ func (w *world) tapped() string {
 		t.Logf("%d messages of %d connections were validated", seen, len(logs))
 	})
 	return program
+}
+
+// outline is the last of what a connection said, each message cut short.
+func outline(log []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	lines = lines[max(0, len(lines)-40):]
+	for i, line := range lines {
+		lines[i] = line[:min(len(line), 200)]
+	}
+	return strings.Join(lines, "\n")
 }
 
 // runTap is the test program in the place of heddle.
