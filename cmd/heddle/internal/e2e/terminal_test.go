@@ -141,8 +141,9 @@ func (w *world) listen(addr string, flags ...string) *listener {
 	})
 	const banner = "listening on "
 	w.eventually("the address of the server", 20*time.Second, func() bool {
-		_, rest, found := strings.Cut(string(readFile(w.t, logFile.Name())), banner)
-		l.addr, _, found = strings.Cut(rest, "\n")
+		_, rest, _ := strings.Cut(string(readFile(w.t, logFile.Name())), banner)
+		addr, _, found := strings.Cut(rest, "\n")
+		l.addr = addr
 		return found
 	})
 	return l
