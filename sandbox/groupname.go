@@ -1,15 +1,15 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
-
-	"log/slog"
 
 	"github.com/heddle-dev/heddle/sandbox/guestproto"
 )
@@ -81,7 +81,7 @@ func sweepGroups(log *slog.Logger) {
 	for _, base := range v1Groups() {
 		for _, dir := range deadIn(base) {
 			for range 50 { // the guest has lost its owner, and is ending if it has not
-				if err := os.Remove(dir); err == nil || os.IsNotExist(err) {
+				if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 					break
 				}
 				time.Sleep(2 * time.Millisecond)
