@@ -123,7 +123,7 @@ trust_level = "untrusted"
 	if p.GetLevel() != heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE || p.GetNetwork() != heddlev1.NetworkMode_NETWORK_MODE_FULL || !p.GetHostTmp() || !p.GetExcludeSlashTmp() || !slices.Equal(p.GetWritableRoots(), []string{"/b", "/u/w"}) {
 		t.Errorf("sandbox %v", p)
 	}
-	if p.GetGit() != heddlev1.GitMode_GIT_MODE_PROTECTED || c.GitMode(heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE) != p.GetGit() {
+	if p.GetGit() != heddlev1.GitMode_GIT_MODE_UNSPECIFIED || c.GitMode(heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE) != p.GetGit() {
 		t.Errorf("git %v", p.GetGit())
 	}
 	if p, err := c.SandboxFor("danger-full-access"); err != nil || p.GetNetwork() != heddlev1.NetworkMode_NETWORK_MODE_FULL {
@@ -455,7 +455,7 @@ func TestGitMode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for mode, want := range map[string]heddlev1.GitMode{"workspace-write": heddlev1.GitMode_GIT_MODE_COMMIT, "read-only": heddlev1.GitMode_GIT_MODE_PROTECTED} {
+	for mode, want := range map[string]heddlev1.GitMode{"workspace-write": heddlev1.GitMode_GIT_MODE_COMMIT, "read-only": heddlev1.GitMode_GIT_MODE_UNSPECIFIED} {
 		if p, err := c.SandboxFor(mode); err != nil || p.GetGit() != want {
 			t.Errorf("%s: %v, %v", mode, p, err)
 		}

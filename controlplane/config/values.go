@@ -177,7 +177,7 @@ func (c *Config) GitMode(level heddlev1.SandboxLevel) heddlev1.GitMode {
 	if level == heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE && c.str("sandbox_workspace_write", "git") == "commit" {
 		return heddlev1.GitMode_GIT_MODE_COMMIT
 	}
-	return heddlev1.GitMode_GIT_MODE_PROTECTED
+	return heddlev1.GitMode_GIT_MODE_UNSPECIFIED
 }
 
 func (c *Config) absolute(path string) (string, error) {

@@ -48,7 +48,7 @@ func TestFirst(t *testing.T) {
 		mode heddlev1.GitMode
 		want []string
 	}{
-		{heddlev1.GitMode_GIT_MODE_PROTECTED, []string{"working folder `/ws`, in `/extra`", "not add, commit"}},
+		{heddlev1.GitMode_GIT_MODE_UNSPECIFIED, []string{"working folder `/ws`, in `/extra`", "not add, commit"}},
 		{heddlev1.GitMode_GIT_MODE_COMMIT, []string{"Git can add, commit", "linked worktree", "Hooks"}},
 	} {
 		c := sample()

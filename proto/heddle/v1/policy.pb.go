@@ -195,7 +195,7 @@ type GitMode int32
 
 const (
 	// The repository stays read-only.
-	GitMode_GIT_MODE_PROTECTED GitMode = 0
+	GitMode_GIT_MODE_UNSPECIFIED GitMode = 0
 	// Git may add, commit, branch, stash, rebase and use worktrees. What could
 	// make it run something later stays read-only, or is moved away and told.
 	GitMode_GIT_MODE_COMMIT GitMode = 1
@@ -204,12 +204,12 @@ const (
 // Enum value maps for GitMode.
 var (
 	GitMode_name = map[int32]string{
-		0: "GIT_MODE_PROTECTED",
+		0: "GIT_MODE_UNSPECIFIED",
 		1: "GIT_MODE_COMMIT",
 	}
 	GitMode_value = map[string]int32{
-		"GIT_MODE_PROTECTED": 0,
-		"GIT_MODE_COMMIT":    1,
+		"GIT_MODE_UNSPECIFIED": 0,
+		"GIT_MODE_COMMIT":      1,
 	}
 )
 
@@ -375,7 +375,7 @@ func (x *SandboxPolicy) GetGit() GitMode {
 	if x != nil {
 		return x.Git
 	}
-	return GitMode_GIT_MODE_PROTECTED
+	return GitMode_GIT_MODE_UNSPECIFIED
 }
 
 func (x *SandboxPolicy) GetLimits() *SandboxLimits {
@@ -673,9 +673,9 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\vNetworkMiss\x12\x1c\n" +
 	"\x18NETWORK_MISS_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NETWORK_MISS_ASK\x10\x01\x12\x15\n" +
-	"\x11NETWORK_MISS_DENY\x10\x02*6\n" +
-	"\aGitMode\x12\x16\n" +
-	"\x12GIT_MODE_PROTECTED\x10\x00\x12\x13\n" +
+	"\x11NETWORK_MISS_DENY\x10\x02*8\n" +
+	"\aGitMode\x12\x18\n" +
+	"\x14GIT_MODE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fGIT_MODE_COMMIT\x10\x01B7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
