@@ -22,9 +22,10 @@ const (
 	clockTick = 11 * time.Millisecond
 	// inlineDirs is up to how many directories the look after a command is part of its end at once.
 	inlineDirs = 256
-	// minLook is what a look may add to any command; one that takes longer gets a share of the command's time,
-	// and what is found later is told by the next result.
-	minLook = time.Millisecond
+	// minLook is how long a command's end waits for its look at least: a result that came earlier would leave a
+	// moment in which what was planted is there. Only enormous trees take longer; they get a share of the
+	// command's time, and what is found later is told by the next result.
+	minLook = 250 * time.Millisecond
 	// settleLook is when file actions are followed by a look if no command was before.
 	settleLook = 200 * time.Millisecond
 )
