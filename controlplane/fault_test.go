@@ -95,3 +95,49 @@ func (r *rig) awaitIdle(ctx contextType, id string) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
+
+// A turn whose last answer was lost with a commit does not end as completed: who
+// waits for the answer would take silence for it.
+func TestTurnThatLostItsAnswerFails(t *testing.T) {
+	for _, fault := range []faultstore.Fault{faultstore.Refused, faultstore.UnknownBefore, faultstore.UnknownAfter} {
+		failed := 0
+		for at := range 4 {
+			r, faults := faulty(t)
+			ctx, th := r.thread(workspaceWrite("never"))
+			id := th.GetId()
+			time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
+			for range at {
+				faults.Plan(faultstore.None)
+			}
+			faults.Plan(fault)
+			r.model.script(calls(shell("c1", "echo a")), speak("m", "done"))
+			if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("go")}); err != nil {
+				continue
+			}
+			r.awaitIdle(ctx, id)
+			f := r.follow(id, 0)
+			end, answer := f.turnEnd(), ""
+			for _, e := range f.seen {
+				if m := e.GetItemCompleted().GetItem().GetAgentMessage(); m != nil {
+					answer = m.GetText()
+				}
+			}
+			switch end.GetStatus() {
+			case heddlev1.TurnStatus_TURN_STATUS_COMPLETED:
+				if answer != "done" || end.GetError() != nil {
+					t.Errorf("fault %d at commit %d: completed with answer %q and error %v: %s", fault, at, answer, end.GetError(), visible(f.seen))
+				}
+			case heddlev1.TurnStatus_TURN_STATUS_FAILED:
+				failed++
+				if end.GetError().GetMessage() == "" {
+					t.Errorf("fault %d at commit %d: failed without a word: %s", fault, at, visible(f.seen))
+				}
+			default:
+				t.Errorf("fault %d at commit %d: %v", fault, at, end.GetStatus())
+			}
+		}
+		if fault == faultstore.Refused && failed == 0 {
+			t.Error("no refused commit failed a turn")
+		}
+	}
+}

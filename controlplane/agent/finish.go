@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -76,13 +77,14 @@ func (t *turn) finish(err error) {
 // mend prepares another try to record the end. After a failed commit the log
 // takes nothing before the thread is claimed anew, and what the lost events would
 // have closed is still open.
-func (t *turn) mend(end []*heddlev1.Event) []*heddlev1.Event {
+func (t *turn) mend(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 	ctx := context.WithoutCancel(t.agent.ctx)
+	events := t.failed(copies(end), lost)
 	if err := t.lt.reclaim(ctx); err != nil {
 		t.agent.cfg.Logger.Error("claim a thread again", "thread", t.lt.id, "error", err)
-		return copies(end)
+		return events
 	}
-	events := copies(end)
+	t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
 	pending, err := t.agent.store.PendingApprovals(ctx, t.lt.id)
 	if err != nil {
 		t.agent.cfg.Logger.Error("read approvals", "thread", t.lt.id, "error", err)
@@ -129,6 +131,22 @@ func copies(end []*heddlev1.Event) []*heddlev1.Event {
 	return out
 }
 
+// failed makes the end of a completed turn that of a failed one: what the model
+// said last was lost with the commit, so that the end would promise an answer
+// that nobody can read.
+func (t *turn) failed(end []*heddlev1.Event, lost error) []*heddlev1.Event {
+	completed := slices.ContainsFunc(end, func(ev *heddlev1.Event) bool {
+		return ev.GetTurnCompleted().GetTurn().GetStatus() == heddlev1.TurnStatus_TURN_STATUS_COMPLETED
+	})
+	if !completed {
+		return end
+	}
+	row := t.change(func(r *heddlev1.Turn) {
+		r.Status, r.Error, r.LastAgentMessage = heddlev1.TurnStatus_TURN_STATUS_FAILED, turnError(lost), nil
+	})
+	return []*heddlev1.Event{errorRaised(row.GetId(), row.GetError(), false), turnCompleted(row)}
+}
+
 // recordEnd makes the end durable.
 func (t *turn) recordEnd(events []*heddlev1.Event) {
 	for i := range finishAttempts {
@@ -137,7 +155,7 @@ func (t *turn) recordEnd(events []*heddlev1.Event) {
 			return
 		}
 		t.agent.cfg.Logger.Error("record the end of a turn", "thread", t.lt.id, "turn", t.id(), "attempt", i+1, "error", err)
-		events = t.mend(events)
+		events = t.mend(events, err)
 		select {
 		case <-time.After(100 * time.Millisecond << i):
 		case <-t.agent.ctx.Done():
