@@ -155,6 +155,7 @@ type Approval struct {
 	//	*Approval_FileChange
 	//	*Approval_UserInput
 	//	*Approval_DynamicTool
+	//	*Approval_Elicitation
 	Subject isApproval_Subject `protobuf_oneof:"subject"`
 	Reason  string             `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	Risk    Risk               `protobuf:"varint,10,opt,name=risk,proto3,enum=heddle.v1.Risk" json:"risk,omitempty"`
@@ -171,7 +172,8 @@ type Approval struct {
 	DecidedAtMs     int64  `protobuf:"varint,17,opt,name=decided_at_ms,json=decidedAtMs,proto3" json:"decided_at_ms,omitempty"`
 	ItemStartedAtMs int64  `protobuf:"varint,18,opt,name=item_started_at_ms,json=itemStartedAtMs,proto3" json:"item_started_at_ms,omitempty"`
 	// What the client answered besides the decision: the answers to a
-	// UserInputRequest or the result of a DynamicToolRequest.
+	// UserInputRequest, the result of a DynamicToolRequest, or the action, content
+	// and _meta of an answer to an ElicitationRequest.
 	Answer        *structpb.Value `protobuf:"bytes,22,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -292,6 +294,15 @@ func (x *Approval) GetDynamicTool() *DynamicToolRequest {
 	return nil
 }
 
+func (x *Approval) GetElicitation() *ElicitationRequest {
+	if x != nil {
+		if x, ok := x.Subject.(*Approval_Elicitation); ok {
+			return x.Elicitation
+		}
+	}
+	return nil
+}
+
 func (x *Approval) GetReason() string {
 	if x != nil {
 		return x.Reason
@@ -389,6 +400,10 @@ type Approval_DynamicTool struct {
 	DynamicTool *DynamicToolRequest `protobuf:"bytes,21,opt,name=dynamic_tool,json=dynamicTool,proto3,oneof"`
 }
 
+type Approval_Elicitation struct {
+	Elicitation *ElicitationRequest `protobuf:"bytes,30,opt,name=elicitation,proto3,oneof"`
+}
+
 func (*Approval_Command) isApproval_Subject() {}
 
 func (*Approval_FileChange) isApproval_Subject() {}
@@ -396,6 +411,8 @@ func (*Approval_FileChange) isApproval_Subject() {}
 func (*Approval_UserInput) isApproval_Subject() {}
 
 func (*Approval_DynamicTool) isApproval_Subject() {}
+
+func (*Approval_Elicitation) isApproval_Subject() {}
 
 type CommandApproval struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -727,6 +744,112 @@ func (x *DynamicToolRequest) GetArguments() *structpb.Value {
 	return nil
 }
 
+// ElicitationRequest puts a question of an MCP server to the person, or asks
+// whether one of its tools may be called.
+type ElicitationRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Server string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	// "form" or "url".
+	Mode    string `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// JSON schema of the wanted content, for a form.
+	RequestedSchema *structpb.Value `protobuf:"bytes,4,opt,name=requested_schema,json=requestedSchema,proto3" json:"requested_schema,omitempty"`
+	Url             string          `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`
+	ElicitationId   string          `protobuf:"bytes,6,opt,name=elicitation_id,json=elicitationId,proto3" json:"elicitation_id,omitempty"`
+	// The server's _meta, or what is to be known of the tool.
+	Meta *structpb.Struct `protobuf:"bytes,7,opt,name=meta,proto3" json:"meta,omitempty"`
+	// Set when the question is whether this tool may be called.
+	Tool          string `protobuf:"bytes,8,opt,name=tool,proto3" json:"tool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ElicitationRequest) Reset() {
+	*x = ElicitationRequest{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ElicitationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ElicitationRequest) ProtoMessage() {}
+
+func (x *ElicitationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ElicitationRequest.ProtoReflect.Descriptor instead.
+func (*ElicitationRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ElicitationRequest) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *ElicitationRequest) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *ElicitationRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ElicitationRequest) GetRequestedSchema() *structpb.Value {
+	if x != nil {
+		return x.RequestedSchema
+	}
+	return nil
+}
+
+func (x *ElicitationRequest) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *ElicitationRequest) GetElicitationId() string {
+	if x != nil {
+		return x.ElicitationId
+	}
+	return ""
+}
+
+func (x *ElicitationRequest) GetMeta() *structpb.Struct {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *ElicitationRequest) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
 type ResolveApprovalRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId   string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -741,7 +864,7 @@ type ResolveApprovalRequest struct {
 
 func (x *ResolveApprovalRequest) Reset() {
 	*x = ResolveApprovalRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +876,7 @@ func (x *ResolveApprovalRequest) String() string {
 func (*ResolveApprovalRequest) ProtoMessage() {}
 
 func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +889,7 @@ func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalRequest.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResolveApprovalRequest) GetThreadId() string {
@@ -814,7 +937,7 @@ type ResolveApprovalResponse struct {
 
 func (x *ResolveApprovalResponse) Reset() {
 	*x = ResolveApprovalResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[7]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +949,7 @@ func (x *ResolveApprovalResponse) String() string {
 func (*ResolveApprovalResponse) ProtoMessage() {}
 
 func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[7]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +962,7 @@ func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalResponse.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResolveApprovalResponse) GetApproval() *Approval {
@@ -865,7 +988,7 @@ type ListPendingApprovalsRequest struct {
 
 func (x *ListPendingApprovalsRequest) Reset() {
 	*x = ListPendingApprovalsRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1000,7 @@ func (x *ListPendingApprovalsRequest) String() string {
 func (*ListPendingApprovalsRequest) ProtoMessage() {}
 
 func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1013,7 @@ func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPendingApprovalsRequest) GetThreadId() string {
@@ -909,7 +1032,7 @@ type ListPendingApprovalsResponse struct {
 
 func (x *ListPendingApprovalsResponse) Reset() {
 	*x = ListPendingApprovalsResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1044,7 @@ func (x *ListPendingApprovalsResponse) String() string {
 func (*ListPendingApprovalsResponse) ProtoMessage() {}
 
 func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1057,7 @@ func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListPendingApprovalsResponse) GetApprovals() []*Approval {
@@ -956,7 +1079,7 @@ type UserInputRequest_Question struct {
 
 func (x *UserInputRequest_Question) Reset() {
 	*x = UserInputRequest_Question{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1091,7 @@ func (x *UserInputRequest_Question) String() string {
 func (*UserInputRequest_Question) ProtoMessage() {}
 
 func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1145,7 @@ type UserInputRequest_Option struct {
 
 func (x *UserInputRequest_Option) Reset() {
 	*x = UserInputRequest_Option{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1157,7 @@ func (x *UserInputRequest_Option) String() string {
 func (*UserInputRequest_Option) ProtoMessage() {}
 
 func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1191,7 @@ var File_heddle_v1_approval_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\n" +
-	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xe8\x06\n" +
+	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xab\a\n" +
 	"\bApproval\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -1082,7 +1205,8 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"fileChange\x12<\n" +
 	"\n" +
 	"user_input\x18\x14 \x01(\v2\x1b.heddle.v1.UserInputRequestH\x00R\tuserInput\x12B\n" +
-	"\fdynamic_tool\x18\x15 \x01(\v2\x1d.heddle.v1.DynamicToolRequestH\x00R\vdynamicTool\x12\x16\n" +
+	"\fdynamic_tool\x18\x15 \x01(\v2\x1d.heddle.v1.DynamicToolRequestH\x00R\vdynamicTool\x12A\n" +
+	"\velicitation\x18\x1e \x01(\v2\x1d.heddle.v1.ElicitationRequestH\x00R\velicitation\x12\x16\n" +
 	"\x06reason\x18\t \x01(\tR\x06reason\x12#\n" +
 	"\x04risk\x18\n" +
 	" \x01(\x0e2\x0f.heddle.v1.RiskR\x04risk\x12\x1f\n" +
@@ -1129,7 +1253,16 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04tool\x18\x03 \x01(\tR\x04tool\x124\n" +
-	"\targuments\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\targuments\"\xd5\x01\n" +
+	"\targuments\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\targuments\"\x97\x02\n" +
+	"\x12ElicitationRequest\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x12\n" +
+	"\x04mode\x18\x02 \x01(\tR\x04mode\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12A\n" +
+	"\x10requested_schema\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\x0frequestedSchema\x12\x10\n" +
+	"\x03url\x18\x05 \x01(\tR\x03url\x12%\n" +
+	"\x0eelicitation_id\x18\x06 \x01(\tR\relicitationId\x12+\n" +
+	"\x04meta\x18\a \x01(\v2\x17.google.protobuf.StructR\x04meta\x12\x12\n" +
+	"\x04tool\x18\b \x01(\tR\x04tool\"\xd5\x01\n" +
 	"\x16ResolveApprovalRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1f\n" +
 	"\vapproval_id\x18\x02 \x01(\tR\n" +
@@ -1174,7 +1307,7 @@ func file_heddle_v1_approval_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_heddle_v1_approval_proto_goTypes = []any{
 	(Risk)(0),                            // 0: heddle.v1.Risk
 	(Decision)(0),                        // 1: heddle.v1.Decision
@@ -1184,46 +1317,51 @@ var file_heddle_v1_approval_proto_goTypes = []any{
 	(*FileChangeApproval)(nil),           // 5: heddle.v1.FileChangeApproval
 	(*UserInputRequest)(nil),             // 6: heddle.v1.UserInputRequest
 	(*DynamicToolRequest)(nil),           // 7: heddle.v1.DynamicToolRequest
-	(*ResolveApprovalRequest)(nil),       // 8: heddle.v1.ResolveApprovalRequest
-	(*ResolveApprovalResponse)(nil),      // 9: heddle.v1.ResolveApprovalResponse
-	(*ListPendingApprovalsRequest)(nil),  // 10: heddle.v1.ListPendingApprovalsRequest
-	(*ListPendingApprovalsResponse)(nil), // 11: heddle.v1.ListPendingApprovalsResponse
-	(*UserInputRequest_Question)(nil),    // 12: heddle.v1.UserInputRequest.Question
-	(*UserInputRequest_Option)(nil),      // 13: heddle.v1.UserInputRequest.Option
-	(*structpb.Value)(nil),               // 14: google.protobuf.Value
-	(*CommandAction)(nil),                // 15: heddle.v1.CommandAction
-	(*SandboxPolicy)(nil),                // 16: heddle.v1.SandboxPolicy
-	(*FileUpdate)(nil),                   // 17: heddle.v1.FileUpdate
+	(*ElicitationRequest)(nil),           // 8: heddle.v1.ElicitationRequest
+	(*ResolveApprovalRequest)(nil),       // 9: heddle.v1.ResolveApprovalRequest
+	(*ResolveApprovalResponse)(nil),      // 10: heddle.v1.ResolveApprovalResponse
+	(*ListPendingApprovalsRequest)(nil),  // 11: heddle.v1.ListPendingApprovalsRequest
+	(*ListPendingApprovalsResponse)(nil), // 12: heddle.v1.ListPendingApprovalsResponse
+	(*UserInputRequest_Question)(nil),    // 13: heddle.v1.UserInputRequest.Question
+	(*UserInputRequest_Option)(nil),      // 14: heddle.v1.UserInputRequest.Option
+	(*structpb.Value)(nil),               // 15: google.protobuf.Value
+	(*CommandAction)(nil),                // 16: heddle.v1.CommandAction
+	(*SandboxPolicy)(nil),                // 17: heddle.v1.SandboxPolicy
+	(*FileUpdate)(nil),                   // 18: heddle.v1.FileUpdate
+	(*structpb.Struct)(nil),              // 19: google.protobuf.Struct
 }
 var file_heddle_v1_approval_proto_depIdxs = []int32{
 	3,  // 0: heddle.v1.Approval.command:type_name -> heddle.v1.CommandApproval
 	5,  // 1: heddle.v1.Approval.file_change:type_name -> heddle.v1.FileChangeApproval
 	6,  // 2: heddle.v1.Approval.user_input:type_name -> heddle.v1.UserInputRequest
 	7,  // 3: heddle.v1.Approval.dynamic_tool:type_name -> heddle.v1.DynamicToolRequest
-	0,  // 4: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
-	1,  // 5: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
-	1,  // 6: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
-	14, // 7: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
-	15, // 8: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
-	16, // 9: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
-	4,  // 10: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
-	17, // 11: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
-	12, // 12: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
-	14, // 13: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
-	1,  // 14: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
-	14, // 15: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
-	2,  // 16: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
-	2,  // 17: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
-	13, // 18: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
-	8,  // 19: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
-	10, // 20: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
-	9,  // 21: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
-	11, // 22: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
-	21, // [21:23] is the sub-list for method output_type
-	19, // [19:21] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	8,  // 4: heddle.v1.Approval.elicitation:type_name -> heddle.v1.ElicitationRequest
+	0,  // 5: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
+	1,  // 6: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
+	1,  // 7: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
+	15, // 8: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
+	16, // 9: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
+	17, // 10: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
+	4,  // 11: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
+	18, // 12: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
+	13, // 13: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
+	15, // 14: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
+	15, // 15: heddle.v1.ElicitationRequest.requested_schema:type_name -> google.protobuf.Value
+	19, // 16: heddle.v1.ElicitationRequest.meta:type_name -> google.protobuf.Struct
+	1,  // 17: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
+	15, // 18: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
+	2,  // 19: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
+	2,  // 20: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
+	14, // 21: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
+	9,  // 22: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
+	11, // 23: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
+	10, // 24: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
+	12, // 25: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
+	24, // [24:26] is the sub-list for method output_type
+	22, // [22:24] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_approval_proto_init() }
@@ -1238,6 +1376,7 @@ func file_heddle_v1_approval_proto_init() {
 		(*Approval_FileChange)(nil),
 		(*Approval_UserInput)(nil),
 		(*Approval_DynamicTool)(nil),
+		(*Approval_Elicitation)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1245,7 +1384,7 @@ func file_heddle_v1_approval_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_approval_proto_rawDesc), len(file_heddle_v1_approval_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

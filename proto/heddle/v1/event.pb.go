@@ -66,6 +66,8 @@ type Event struct {
 	//	*Event_GitChanged
 	//	*Event_ReadStateChanged
 	//	*Event_NetworkDecided
+	//	*Event_McpServerStatus
+	//	*Event_McpProgress
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -424,6 +426,24 @@ func (x *Event) GetNetworkDecided() *NetworkDecided {
 	return nil
 }
 
+func (x *Event) GetMcpServerStatus() *McpServerStatus {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_McpServerStatus); ok {
+			return x.McpServerStatus
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMcpProgress() *McpProgress {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_McpProgress); ok {
+			return x.McpProgress
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -557,6 +577,14 @@ type Event_NetworkDecided struct {
 	NetworkDecided *NetworkDecided `protobuf:"bytes,44,opt,name=network_decided,json=networkDecided,proto3,oneof"`
 }
 
+type Event_McpServerStatus struct {
+	McpServerStatus *McpServerStatus `protobuf:"bytes,50,opt,name=mcp_server_status,json=mcpServerStatus,proto3,oneof"`
+}
+
+type Event_McpProgress struct {
+	McpProgress *McpProgress `protobuf:"bytes,51,opt,name=mcp_progress,json=mcpProgress,proto3,oneof"`
+}
+
 func (*Event_ThreadCreated) isEvent_Payload() {}
 
 func (*Event_ThreadNamed) isEvent_Payload() {}
@@ -620,6 +648,10 @@ func (*Event_GitChanged) isEvent_Payload() {}
 func (*Event_ReadStateChanged) isEvent_Payload() {}
 
 func (*Event_NetworkDecided) isEvent_Payload() {}
+
+func (*Event_McpServerStatus) isEvent_Payload() {}
+
+func (*Event_McpProgress) isEvent_Payload() {}
 
 type ThreadCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2177,6 +2209,122 @@ func (x *NetworkDecided) GetReason() string {
 	return ""
 }
 
+// McpServerStatus says how far the start of one of the thread's MCP servers is.
+type McpServerStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "starting", "ready", "failed" or "cancelled".
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// Why it failed.
+	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *McpServerStatus) Reset() {
+	*x = McpServerStatus{}
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *McpServerStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*McpServerStatus) ProtoMessage() {}
+
+func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use McpServerStatus.ProtoReflect.Descriptor instead.
+func (*McpServerStatus) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *McpServerStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *McpServerStatus) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *McpServerStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// McpProgress is what an MCP server said about a call that runs.
+type McpProgress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ItemId        string                 `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *McpProgress) Reset() {
+	*x = McpProgress{}
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *McpProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*McpProgress) ProtoMessage() {}
+
+func (x *McpProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use McpProgress.ProtoReflect.Descriptor instead.
+func (*McpProgress) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *McpProgress) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *McpProgress) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type SandboxReported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Report        *SandboxReport         `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
@@ -2186,7 +2334,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2346,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2359,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -2236,7 +2384,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2396,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2409,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -2301,7 +2449,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2461,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2474,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -2414,7 +2562,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2574,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2587,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -2483,7 +2631,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2643,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2656,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -2568,7 +2716,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2728,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2741,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -2649,7 +2797,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2809,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2822,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -2710,7 +2858,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2870,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2883,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -2776,7 +2924,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2936,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2949,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -2828,7 +2976,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2988,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +3001,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -2922,7 +3070,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3082,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3095,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -2969,7 +3117,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3129,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3142,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -3028,7 +3176,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3188,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3201,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -3081,7 +3229,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3241,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3254,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -3136,7 +3284,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3296,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3309,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -3204,7 +3352,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3364,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3377,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -3257,7 +3405,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x85\x12\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x8c\x13\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -3297,7 +3445,9 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\vgit_changed\x18* \x01(\v2\x15.heddle.v1.GitChangedH\x00R\n" +
 	"gitChanged\x12K\n" +
 	"\x12read_state_changed\x18+ \x01(\v2\x1b.heddle.v1.ReadStateChangedH\x00R\x10readStateChanged\x12D\n" +
-	"\x0fnetwork_decided\x18, \x01(\v2\x19.heddle.v1.NetworkDecidedH\x00R\x0enetworkDecidedB\t\n" +
+	"\x0fnetwork_decided\x18, \x01(\v2\x19.heddle.v1.NetworkDecidedH\x00R\x0enetworkDecided\x12H\n" +
+	"\x11mcp_server_status\x182 \x01(\v2\x1a.heddle.v1.McpServerStatusH\x00R\x0fmcpServerStatus\x12;\n" +
+	"\fmcp_progress\x183 \x01(\v2\x16.heddle.v1.McpProgressH\x00R\vmcpProgressB\t\n" +
 	"\apayload\":\n" +
 	"\rThreadCreated\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"!\n" +
@@ -3387,7 +3537,14 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\bprotocol\x18\x04 \x01(\tR\bprotocol\x12\x18\n" +
 	"\aallowed\x18\x05 \x01(\bR\aallowed\x12\x0e\n" +
 	"\x02by\x18\x06 \x01(\tR\x02by\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"C\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"S\n" +
+	"\x0fMcpServerStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"@\n" +
+	"\vMcpProgress\x12\x17\n" +
+	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"C\n" +
 	"\x0fSandboxReported\x120\n" +
 	"\x06report\x18\x01 \x01(\v2\x18.heddle.v1.SandboxReportR\x06report\"x\n" +
 	"\x0fHistoryAppended\x121\n" +
@@ -3480,7 +3637,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -3512,34 +3669,36 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*GitChanged)(nil),          // 27: heddle.v1.GitChanged
 	(*ReadStateChanged)(nil),    // 28: heddle.v1.ReadStateChanged
 	(*NetworkDecided)(nil),      // 29: heddle.v1.NetworkDecided
-	(*SandboxReported)(nil),     // 30: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 31: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 32: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 33: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 34: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 35: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 36: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 37: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 38: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 39: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 40: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 41: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 42: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 43: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 44: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 45: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 46: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 47: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 48: heddle.v1.Turn
-	(*UserMessage)(nil),         // 49: heddle.v1.UserMessage
-	(*Item)(nil),                // 50: heddle.v1.Item
-	(*Approval)(nil),            // 51: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 52: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 53: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 54: heddle.v1.GitInfo
-	(*Goal)(nil),                // 55: heddle.v1.Goal
-	(*ReadState)(nil),           // 56: heddle.v1.ReadState
-	(*SandboxReport)(nil),       // 57: heddle.v1.SandboxReport
+	(*McpServerStatus)(nil),     // 30: heddle.v1.McpServerStatus
+	(*McpProgress)(nil),         // 31: heddle.v1.McpProgress
+	(*SandboxReported)(nil),     // 32: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 33: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 34: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 35: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 36: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 37: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 38: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 39: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 40: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 41: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 42: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 43: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 44: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 45: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 46: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 47: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 48: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 49: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 50: heddle.v1.Turn
+	(*UserMessage)(nil),         // 51: heddle.v1.UserMessage
+	(*Item)(nil),                // 52: heddle.v1.Item
+	(*Approval)(nil),            // 53: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 54: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 55: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 56: heddle.v1.GitInfo
+	(*Goal)(nil),                // 57: heddle.v1.Goal
+	(*ReadState)(nil),           // 58: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 59: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -3562,11 +3721,11 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	31, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	38, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	40, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	41, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	30, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	33, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	40, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	42, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	43, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	32, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
 	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
 	25, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
@@ -3574,45 +3733,47 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	27, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
 	28, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
 	29, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
-	46, // 32: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	47, // 33: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	48, // 34: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	49, // 35: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	48, // 36: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	48, // 37: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	49, // 38: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	50, // 39: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	50, // 40: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 41: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 42: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	51, // 43: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	51, // 44: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 45: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	52, // 46: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	53, // 47: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	54, // 48: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	55, // 49: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
-	54, // 50: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
-	56, // 51: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
-	57, // 52: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	32, // 53: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	33, // 54: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	35, // 55: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	36, // 56: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	37, // 57: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	34, // 58: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	34, // 59: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	39, // 60: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 61: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	42, // 62: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	44, // 63: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	43, // 64: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	45, // 65: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	64, // [64:66] is the sub-list for method output_type
-	62, // [62:64] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	30, // 32: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
+	31, // 33: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
+	48, // 34: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	49, // 35: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	50, // 36: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	51, // 37: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	50, // 38: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	50, // 39: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	51, // 40: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	52, // 41: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	52, // 42: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 43: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 44: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	53, // 45: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	53, // 46: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 47: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	54, // 48: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	55, // 49: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	56, // 50: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	57, // 51: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	56, // 52: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	58, // 53: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	59, // 54: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	34, // 55: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	35, // 56: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	37, // 57: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	38, // 58: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	39, // 59: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	36, // 60: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	36, // 61: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	41, // 62: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 63: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	44, // 64: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	46, // 65: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	45, // 66: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	47, // 67: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	66, // [66:68] is the sub-list for method output_type
+	64, // [64:66] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -3657,6 +3818,8 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_GitChanged)(nil),
 		(*Event_ReadStateChanged)(nil),
 		(*Event_NetworkDecided)(nil),
+		(*Event_McpServerStatus)(nil),
+		(*Event_McpProgress)(nil),
 	}
 	file_heddle_v1_event_proto_msgTypes[12].OneofWrappers = []any{
 		(*ItemDelta_AgentText)(nil),
@@ -3665,13 +3828,13 @@ func file_heddle_v1_event_proto_init() {
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[32].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[34].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[34].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[36].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -3681,7 +3844,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1292,13 +1292,15 @@ func (x *PlanText) GetText() string {
 }
 
 type McpToolCall struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
-	Tool          string                 `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
-	Arguments     *structpb.Value        `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	Result        *structpb.Struct       `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
-	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
-	DurationMs    int64                  `protobuf:"varint,6,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Server     string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	Tool       string                 `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	Arguments  *structpb.Value        `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	Result     *structpb.Struct       `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
+	Error      string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	DurationMs int64                  `protobuf:"varint,6,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// What the server says of the tool; unset when it says nothing.
+	ReadOnlyHint  *bool `protobuf:"varint,7,opt,name=read_only_hint,json=readOnlyHint,proto3,oneof" json:"read_only_hint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1373,6 +1375,13 @@ func (x *McpToolCall) GetDurationMs() int64 {
 		return x.DurationMs
 	}
 	return 0
+}
+
+func (x *McpToolCall) GetReadOnlyHint() bool {
+	if x != nil && x.ReadOnlyHint != nil {
+		return *x.ReadOnlyHint
+	}
+	return false
 }
 
 type DynamicToolCall struct {
@@ -1816,7 +1825,7 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\achanges\x18\x01 \x03(\v2\x15.heddle.v1.FileUpdateR\achanges\x12,\n" +
 	"\x05error\x18\x02 \x01(\v2\x16.heddle.v1.ActionErrorR\x05error\"\x1e\n" +
 	"\bPlanText\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\"\xd7\x01\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"\x95\x02\n" +
 	"\vMcpToolCall\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x124\n" +
@@ -1824,7 +1833,9 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\x06result\x18\x04 \x01(\v2\x17.google.protobuf.StructR\x06result\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1f\n" +
 	"\vduration_ms\x18\x06 \x01(\x03R\n" +
-	"durationMs\"\x86\x02\n" +
+	"durationMs\x12)\n" +
+	"\x0eread_only_hint\x18\a \x01(\bH\x00R\freadOnlyHint\x88\x01\x01B\x11\n" +
+	"\x0f_read_only_hint\"\x86\x02\n" +
 	"\x0fDynamicToolCall\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x124\n" +
@@ -1954,6 +1965,7 @@ func file_heddle_v1_item_proto_init() {
 		(*InputPart_Reference_)(nil),
 	}
 	file_heddle_v1_item_proto_msgTypes[6].OneofWrappers = []any{}
+	file_heddle_v1_item_proto_msgTypes[13].OneofWrappers = []any{}
 	file_heddle_v1_item_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
