@@ -159,7 +159,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 		}})
 	broker := approval.NewBroker(nil)
 	c.agent = agent.New(agent.Config{
-		Log: c.log, Streams: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules,
+		Log: c.log, Streams: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Servers: resolver.Servers, Version: cfg.Version,
 		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns, Home: cfg.Home.Dir,
 	})
 	c.server = server.New(server.Config{

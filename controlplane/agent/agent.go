@@ -39,6 +39,8 @@ type Config struct {
 	MaxTurns int
 	// Version is written into user agents.
 	Version string
+	// Servers finds the MCP servers of a thread; nil means that there are none.
+	Servers ServersOf
 	// Home is where the user's skills are; empty means that there are none.
 	Home string
 }
@@ -60,6 +62,8 @@ type Agent struct {
 	// recovered waits for Resume; back finds the clients of its turns.
 	recovered []*recovered
 	back      AwaitSession
+	// looks bounds what withServers starts.
+	looks chan struct{}
 }
 
 // New returns an Agent without any turn.
@@ -74,7 +78,7 @@ func New(cfg Config) *Agent {
 		cfg.MaxTurns = 512
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &Agent{cfg: cfg, store: cfg.Log.Store(), ctx: ctx, stop: stop, live: map[string]*live{}}
+	return &Agent{cfg: cfg, store: cfg.Log.Store(), ctx: ctx, stop: stop, live: map[string]*live{}, looks: make(chan struct{}, maxLooks)}
 }
 
 // TurnRequest asks for a turn.
@@ -273,6 +277,7 @@ func (a *Agent) Close(ctx context.Context) error {
 		if t := lt.current(); t != nil {
 			t.cancel(ErrSuspended)
 		}
+		lt.endServers()
 	}
 	done := make(chan struct{})
 	go func() { a.wg.Wait(); close(done) }()

@@ -57,6 +57,9 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 	if t.isDynamic(c) {
 		return t.dynamicCall(c)
 	}
+	if m := t.mcpTool(c); m != nil {
+		return t.mcpCall(c, m)
+	}
 	parsed, err := tool.Parse(c)
 	if err != nil {
 		var te *tool.Error

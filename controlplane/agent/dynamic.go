@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -121,7 +122,11 @@ func (t *turn) toolOptions() tool.Options {
 	if planning(t.settings()) {
 		o.UpdatePlan = false
 	}
-	if tools := t.dynamicTools(); len(tools) > 0 {
+	dynamic := t.dynamicTools()
+	tools := slices.DeleteFunc(t.mcpTools(), func(m model.Tool) bool {
+		return slices.ContainsFunc(dynamic, func(d model.Tool) bool { return d.Namespace == m.Namespace && d.Name == m.Name })
+	})
+	if tools = append(dynamic, tools...); len(tools) > 0 {
 		o.Extra = append(append([]model.Tool(nil), o.Extra...), tools...)
 	}
 	return o

@@ -29,6 +29,7 @@ func (a *Agent) Unheld(threadID string) {
 	if lt.current() != nil || (a.cfg.Held != nil && a.cfg.Held(threadID)) {
 		return
 	}
+	lt.endServers()
 	lt.endProcesses(func(*process) bool { return true })
 	if err := a.cfg.Dispatcher.ReleaseThread(a.ctx, threadID); err != nil {
 		a.cfg.Logger.Warn("release the thread's lease", "thread", threadID, "error", err)
@@ -62,6 +63,7 @@ func (a *Agent) EndThread(ctx context.Context, threadID string, events []*heddle
 			return context.Cause(ctx)
 		}
 	}
+	lt.endServers()
 	lt.endProcesses(func(*process) bool { return true })
 	if err := a.cfg.Dispatcher.ReleaseThread(ctx, threadID); err != nil {
 		a.cfg.Logger.Warn("release the thread's lease", "thread", threadID, "error", err)

@@ -30,6 +30,7 @@ type live struct {
 	// telling serialises entries for the model with the reading of its history.
 	telling sync.Mutex
 	memory  approval.Memory
+	servers servers
 
 	mu         sync.Mutex
 	epoch      uint64
@@ -54,7 +55,7 @@ type live struct {
 }
 
 func newLive(a *Agent, id string) *live {
-	return &live{agent: a, id: id, gate: make(chan struct{}, 1), procs: map[int64]*process{}, warned: map[string]bool{}}
+	return &live{agent: a, id: id, gate: make(chan struct{}, 1), procs: map[int64]*process{}, warned: map[string]bool{}, servers: newServers()}
 }
 
 // thread returns the live thread, reading and claiming it on first use.

@@ -323,6 +323,7 @@ func (t *turn) prepare() error {
 	if rt.Warning != "" && t.lt.warnOnce(rt.Warning) {
 		t.record(warningRaised(t.id(), rt.Warning))
 	}
+	t.awaitServers()
 	return context.Cause(t.ctx)
 }
 

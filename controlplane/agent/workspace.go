@@ -45,6 +45,13 @@ func (a *Agent) Prewarm(ctx context.Context, threadID, sessionID string) error {
 	a.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(a.ctx, prewarmWait)
 		defer cancel()
+		if _, err := lt.startServers(ctx, sessionID); err != nil {
+			a.cfg.Logger.Warn("start MCP servers", "thread", threadID, "error", err)
+		}
+	})
+	a.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(a.ctx, prewarmWait)
+		defer cancel()
 		s := lt.currentSettings()
 		prepare := &executorv1.Prepare{}
 		// Without settings that hold, the turn will say so; the sandbox is made ready all the same.

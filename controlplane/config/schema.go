@@ -52,6 +52,7 @@ func schema() *node {
 		"command": t, "args": list, "env": smap, "env_vars": open, "cwd": t, "url": t, "bearer_token_env_var": t,
 		"http_headers": smap, "env_http_headers": smap, "enabled": b, "required": b, "startup_timeout_sec": open, "startup_timeout_ms": n,
 		"tool_timeout_sec": open, "enabled_tools": list, "disabled_tools": list, "scopes": list, "default_tools_approval_mode": t, "tools": open,
+		"sandbox": oneOf("read-only", "workspace-write", "danger-full-access"),
 	})
 	children := map[string]*node{
 		"model": t, "review_model": t, "model_provider": t, "service_tier": t, "personality": t,

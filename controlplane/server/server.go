@@ -89,6 +89,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	heddlev1.RegisterApprovalServiceServer(r, &approvalService{Server: s})
 	heddlev1.RegisterSessionServiceServer(r, &sessionService{Server: s})
 	heddlev1.RegisterCatalogServiceServer(r, &catalogService{Server: s})
+	heddlev1.RegisterMcpServiceServer(r, &mcpService{Server: s})
 }
 
 // sessionID is the id that a call carries; empty for none.

@@ -130,6 +130,8 @@ func (c *client) answer(m jsonrpc.Message) {
 	switch {
 	case given != nil:
 		decision = heddlev1.Decision_DECISION_ACCEPT
+	case a.GetElicitation() != nil && m.Kind == jsonrpc.Response:
+		decision, given = elicited(m.Result)
 	case m.Kind == jsonrpc.Response && !isTool:
 		decision, prefix = decisionOf(m.Result, a.GetFileChange() != nil)
 		if d, ok := decisionOnHost(m.Result, a.GetCommand().GetNetwork()); ok {

@@ -16,6 +16,9 @@ func toolRequest(a *heddlev1.Approval) (method string, params any) {
 			"questions": protocol.InputQuestions(q.GetQuestions()), "isBlocking": true, "autoResolutionMs": nil,
 		}
 	}
+	if e := a.GetElicitation(); e != nil {
+		return "mcpServer/elicitation/request", elicitation(a, e)
+	}
 	t := a.GetDynamicTool()
 	if t == nil {
 		return "", nil

@@ -183,7 +183,7 @@ func absent(method string) (entry, bool) {
 		return constant(list{"marketplaces": []any{}}), true
 	case "app/installed":
 		return constant(list{"data": []any{}}), true
-	case "mcpServerStatus/list", "app/list":
+	case "app/list":
 		return fixed[protocol.PageParams](list{"data": []any{}, "nextCursor": nil}), true
 	}
 	return entry{}, false

@@ -36,8 +36,8 @@ func threadTable(method string) (entry, bool) {
 	return catalogTable(method)
 }
 
-// catalogTable returns what is done for a method about skills, switches and
-// modes.
+// catalogTable returns what is done for a method about skills, switches,
+// modes and MCP servers.
 func catalogTable(method string) (entry, bool) {
 	switch method {
 	case "skills/list":
@@ -48,6 +48,14 @@ func catalogTable(method string) (entry, bool) {
 		return handle((*Server).featureList), true
 	case "collaborationMode/list":
 		return constant(list{"data": modes()}), true
+	case "mcpServerStatus/list":
+		return handle((*Server).mcpStatusList), true
+	case "mcpServer/tool/call":
+		return handle((*Server).mcpToolCall), true
+	case "mcpServer/resource/read":
+		return handle((*Server).mcpResourceRead), true
+	case "config/mcpServer/reload":
+		return bare((*Server).mcpReload), true
 	}
 	return entry{}, false
 }

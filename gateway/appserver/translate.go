@@ -152,6 +152,14 @@ func (tr *translator) detail(e *heddlev1.Event, emit func(note) error) error {
 			ProcessID string `json:"processId"`
 			Stdin     string `json:"stdin"`
 		}{itemRef{tr.thread, e.GetTurnId(), t.GetItemId()}, t.GetProcessId(), protocol.Clip(t.GetStdin())}
+	case *heddlev1.Event_McpServerStatus:
+		n.method, n.params = "mcpServer/startupStatus/updated", mcpStatusParams(tr.thread, p.McpServerStatus)
+	case *heddlev1.Event_McpProgress:
+		n.method = "item/mcpToolCall/progress"
+		n.params = struct {
+			itemRef
+			Message string `json:"message"`
+		}{itemRef{tr.thread, e.GetTurnId(), p.McpProgress.GetItemId()}, p.McpProgress.GetMessage()}
 	case *heddlev1.Event_PlanUpdated:
 		n.method, n.params = "turn/plan/updated", planNote(tr.thread, e.GetTurnId(), p.PlanUpdated)
 	case *heddlev1.Event_DiffUpdated:

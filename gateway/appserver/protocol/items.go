@@ -324,13 +324,13 @@ func callStatus(s heddlev1.ItemStatus) string {
 }
 
 func fromMCP(it *heddlev1.Item, c *heddlev1.McpToolCall, base itemBase) any {
-	out := mcpItem{itemBase: base, Server: c.GetServer(), Tool: c.GetTool(), Status: callStatus(it.GetStatus()), Arguments: c.GetArguments().AsInterface()}
+	out := mcpItem{itemBase: base, Server: c.GetServer(), Tool: c.GetTool(), Status: callStatus(it.GetStatus()), Arguments: c.GetArguments().AsInterface(), ReadOnlyHint: c.ReadOnlyHint}
 	if r := c.GetResult(); r != nil {
 		m := r.AsMap()
 		if m["content"] == nil {
 			m["content"] = []any{}
 		}
-		out.Result = m
+		out.Result = map[string]any{"content": m["content"], "structuredContent": m["structuredContent"], "_meta": m["_meta"]}
 	}
 	if c.GetError() != "" {
 		out.Error = map[string]string{"message": c.GetError()}
