@@ -21,7 +21,7 @@ GUEST_SOURCES := $(shell find sandbox cmd/heddle-guest \( -name '*.go' -o -name 
 
 # The conformance kit and its profile; see docs/testing.md.
 WIRECHECK ?= ../shared/wirecheck
-WIRE_AREAS ?= handshake turn commands approvals filechange command_exec persistence thread tools review catalog config fs search ws
+WIRE_AREAS ?= handshake turn commands approvals filechange command_exec persistence thread tools review catalog config fs search ws mcp
 WIRE_SCHEMA := $(CACHE)/clients/tui/schema/codex_app_server_protocol.schemas.json
 TEST_FLAGS ?=
 

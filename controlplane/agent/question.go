@@ -79,6 +79,10 @@ func (t *turn) resumeAsked(c *pastCall) *call {
 		}
 		return k
 	}
+	if c.item.GetMcpToolCall() != nil {
+		k.do = func(ctx context.Context) result { return t.resumeMCP(ctx, c) }
+		return k
+	}
 	p := t.resume.asked[c.req.GetCallId()]
 	if p.Approval().GetUserInput() == nil && c.decided.GetUserInput() == nil {
 		return nil
