@@ -57,6 +57,7 @@ func answer(c net.Conn) error {
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", resp.Status, resp.Header.Get("x-proxy-error"))
 	}

@@ -371,7 +371,7 @@ func TestCancelClosesConnection(t *testing.T) {
 	<-left
 	stop := errors.New("stop")
 	c, _ = stream(t, body(`{"type":"response.output_text.delta","item_id":"m","delta":"a"}`, completed), nil)
-	if err := c.Stream(t.Context(), model.Request{}, func(model.Event) error { return stop }); err != stop {
+	if err := c.Stream(t.Context(), model.Request{}, func(model.Event) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("an error of yield became %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 func TestSuite(t *testing.T) {
 	modeltest.Run(t, func(t *testing.T, a modeltest.Answer) model.Client {
+		t.Helper()
 		c, _ := stream(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("Content-Type", "text/event-stream")

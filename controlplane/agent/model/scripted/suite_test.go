@@ -11,6 +11,7 @@ import (
 
 func TestSuite(t *testing.T) {
 	modeltest.Run(t, func(t *testing.T, a modeltest.Answer) model.Client {
+		t.Helper()
 		steps := fmt.Sprintf("      - say: [%s]\n", strings.Join(a.Text, ", "))
 		if a.Call != "" {
 			steps += fmt.Sprintf("      - {call: %s, id: call_1, args: {a: 1}}\n", a.Call)
