@@ -9,6 +9,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/store/faultstore"
 	"github.com/heddle-dev/heddle/controlplane/store/memstore"
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -139,5 +140,42 @@ func TestTurnThatLostItsAnswerFails(t *testing.T) {
 		if fault == faultstore.Refused && failed == 0 {
 			t.Error("no refused commit failed a turn")
 		}
+	}
+}
+
+// A store that refuses for long (a full disk) delays the end of a turn and does
+// not lose it: meanwhile a new turn is refused with the cause, then it ends once.
+func TestEndWaitsForTheStore(t *testing.T) {
+	r, faults := faulty(t)
+	ctx, th := r.thread(workspaceWrite("never"))
+	id := th.GetId()
+	time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
+	faults.Plan(faultstore.None)
+	for range 7 {
+		faults.Plan(faultstore.Refused)
+	}
+	r.model.script(speak("m", "done"), speak("m2", "fine"))
+	r.startTurn(ctx, id, "go")
+	deadline := time.Now().Add(10 * time.Second)
+	for faults.Left() > 3 {
+		if time.Now().After(deadline) {
+			t.Fatal("the end is not tried again")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("again")}); !errdefs.Is(err, errdefs.StoreUnavailable) {
+		t.Fatalf("a turn on a full store: %v", err)
+	}
+	r.awaitIdle(ctx, id)
+	if faults.Left() != 0 {
+		t.Fatalf("%d faults left", faults.Left())
+	}
+	f := r.follow(id, 0)
+	if end := f.turnEnd(); end.GetStatus() != heddlev1.TurnStatus_TURN_STATUS_FAILED {
+		t.Fatalf("the first turn ended %v", end.GetStatus())
+	}
+	second := r.startTurn(ctx, id, "once more")
+	if end := f.turnEnd(); end.GetId() != second.GetId() || end.GetStatus() != heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
+		t.Fatalf("the next end is %v of %s: %s", end.GetStatus(), end.GetId(), visible(f.seen))
 	}
 }

@@ -124,6 +124,8 @@ func (a *Agent) StartTurn(ctx context.Context, r TurnRequest) (*TurnAnswer, erro
 		// It is ending; the new turn follows it.
 		select {
 		case <-t.done:
+		case <-t.stuck:
+			return nil, errEndNotRecorded()
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

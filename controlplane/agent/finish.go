@@ -11,12 +11,22 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
 	"github.com/heddle-dev/heddle/controlplane/approval"
 	"github.com/heddle-dev/heddle/controlplane/failpoint"
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-// finishAttempts bounds the tries to record a turn's end in a store that fails;
-// past it, the next start of a control plane ends the turn.
-const finishAttempts = 5
+// finishAttempts are the tries to record a turn's end after which who waits for
+// it is told that the store fails. The tries go on, finishRetry apart at most:
+// an end that was given up would keep the thread busy until a restart.
+const (
+	finishAttempts = 5
+	finishRetry    = time.Second
+)
+
+// errEndNotRecorded is the answer to who wants a new turn meanwhile.
+func errEndNotRecorded() error {
+	return errdefs.New(errdefs.StoreUnavailable, "the end of the thread's last turn cannot be recorded: the store takes no writes; free space and try again")
+}
 
 // finish ends the turn, once: processes, inputs that came too late for the
 // model, then TurnCompleted.
@@ -147,17 +157,21 @@ func (t *turn) failed(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 	return []*heddlev1.Event{errorRaised(row.GetId(), row.GetError(), false), turnCompleted(row)}
 }
 
-// recordEnd makes the end durable.
+// recordEnd makes the end durable. It goes on until it is, or the control plane
+// stops; the next start ends the turn then.
 func (t *turn) recordEnd(events []*heddlev1.Event) {
-	for i := range finishAttempts {
+	for i := 0; ; i++ {
 		err := t.lt.append(events...).Wait(context.WithoutCancel(t.agent.ctx))
 		if err == nil {
 			return
 		}
 		t.agent.cfg.Logger.Error("record the end of a turn", "thread", t.lt.id, "turn", t.id(), "attempt", i+1, "error", err)
+		if i+1 == finishAttempts {
+			close(t.stuck)
+		}
 		events = t.mend(events, err)
 		select {
-		case <-time.After(100 * time.Millisecond << i):
+		case <-time.After(min(100*time.Millisecond<<min(i, finishAttempts), finishRetry)):
 		case <-t.agent.ctx.Done():
 			return
 		}

@@ -90,6 +90,8 @@ func (a *Agent) Revert(ctx context.Context, threadID, beforeTurnID string) error
 		t.interrupt(causeThreadClosed)
 		select {
 		case <-t.done:
+		case <-t.stuck:
+			return errEndNotRecorded()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -61,6 +61,8 @@ func (lt *live) idle(ctx context.Context) error {
 	select {
 	case <-t.done:
 		return nil
+	case <-t.stuck:
+		return errEndNotRecorded()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -59,6 +59,8 @@ func (a *Agent) EndThread(ctx context.Context, threadID string, events []*heddle
 		t.interrupt(causeThreadClosed)
 		select {
 		case <-t.done:
+		case <-t.stuck:
+			return errEndNotRecorded()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -58,6 +58,8 @@ type turn struct {
 	cancel context.CancelCauseFunc
 	// done is closed after TurnCompleted is durable.
 	done chan struct{}
+	// stuck is closed when the store keeps refusing the record of the end.
+	stuck chan struct{}
 
 	// first is the input that the turn was started with.
 	first   *heddlev1.UserMessage
@@ -96,7 +98,7 @@ type turn struct {
 
 func newTurn(lt *live, row *heddlev1.Turn) *turn {
 	t := &turn{
-		lt: lt, agent: lt.agent, row: row, done: make(chan struct{}), seen: map[string]int{}, ids: map[string]bool{},
+		lt: lt, agent: lt.agent, row: row, done: make(chan struct{}), stuck: make(chan struct{}), seen: map[string]int{}, ids: map[string]bool{},
 		private: row.GetKind() == kindReview, spentBefore: lt.spent(),
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(lt.agent.ctx))
