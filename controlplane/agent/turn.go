@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -451,5 +452,5 @@ func turnError(err error) *heddlev1.TurnError {
 	if errdefs.Is(err, errdefs.NotEnforceable) {
 		kind = "sandboxError"
 	}
-	return &heddlev1.TurnError{Message: err.Error(), Kind: kind}
+	return &heddlev1.TurnError{Message: strings.ToValidUTF8(err.Error(), "\uFFFD"), Kind: kind}
 }

@@ -83,7 +83,8 @@ func (d *turnDiff) find(path string) *diffFile {
 	return nil
 }
 
-// text is the git-style diff of the turn so far; empty when nothing changed.
+// text is the git-style diff of the turn so far; empty when nothing changed. Bytes
+// of a file that are no UTF-8 are replaced: events carry text.
 func (d *turnDiff) text() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +99,7 @@ func (d *turnDiff) text() string {
 			break
 		}
 	}
-	return b.String()
+	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
 
 func (f *diffFile) write(b *strings.Builder, cwd string) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -61,6 +63,18 @@ func TestTurnDiffOutsideAndBinary(t *testing.T) {
 }
 
 // TestUnifiedApplies turns random texts into each other with git apply.
+// F4: a Latin-1 file, whose bytes no event can carry.
+func TestTurnDiffOfOtherEncodings(t *testing.T) {
+	var d turnDiff
+	d.apply("/w", []*executorv1.FileSnapshot{snap("/w/latin", "caf\xe9\nx\n")}, []*executorv1.FileSnapshot{snap("/w/latin", "caf\xe9\nX\n")}, nil)
+	if got, want := d.text(), "@@ -1,2 +1,2 @@\n caf\uFFFD\n-x\n+X\n"; !strings.Contains(got, want) {
+		t.Errorf("diff lacks %q\n%q", want, got)
+	}
+	if _, err := proto.Marshal(diffUpdated("t", d.text())); err != nil {
+		t.Errorf("the diff cannot be recorded: %v", err)
+	}
+}
+
 func TestUnifiedApplies(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Fatal("this test needs git")
