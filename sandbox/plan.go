@@ -62,6 +62,9 @@ func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) 
 	for _, r := range pl.roots {
 		binds[r] = guestproto.Mount{Kind: guestproto.MountBind, Source: r, Dest: r}
 		id := identify(r)
+		if err := checkReal(id); err != nil {
+			return nil, err
+		}
 		pl.foreign = pl.foreign || int(id.uid) != os.Getuid()
 		pl.expect = append(pl.expect, expectation{path: r, id: id})
 	}
@@ -116,12 +119,15 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 // findRoots resolves the workspace and the writable roots. A missing extra root is only watched for.
 func (pl *plan) findRoots(p Policy) error {
 	pl.dir = "/"
+	var all []root
 	if p.Workspace != "" {
-		real, err := filepath.EvalSymlinks(p.Workspace)
+		ws, err := resolve(p.Workspace)
 		if err != nil {
 			return fmt.Errorf("sandbox workspace: %w", err)
 		}
-		if fi, err := os.Stat(real); err != nil || !fi.IsDir() {
+		all = append(all, ws)
+		real := ws.real
+		if fi, err := os.Lstat(real); err != nil || !fi.IsDir() {
 			return fmt.Errorf("sandbox workspace %s is not a directory", p.Workspace)
 		}
 		pl.dir = real
@@ -144,16 +150,17 @@ func (pl *plan) findRoots(p Policy) error {
 	}
 	for _, w := range p.WritableRoots {
 		pl.watch = append(pl.watch, identify(w))
-		real, err := filepath.EvalSymlinks(w)
+		r, err := resolve(w)
 		if err != nil {
 			continue
 		}
-		pl.watch = append(pl.watch, identify(real))
-		if err := add(real); err != nil {
+		all = append(all, r)
+		pl.watch = append(pl.watch, identify(r.real))
+		if err := add(r.real); err != nil {
 			return err
 		}
 	}
-	if err := checkRoots(append([]string{p.Workspace}, p.WritableRoots...), pl.roots); err != nil {
+	if err := checkRoots(all); err != nil {
 		return err
 	}
 	slices.Sort(pl.roots)

@@ -1,64 +1,91 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxLinks is how many symbolic links a path may lead through, as in the kernel.
 const maxLinks = 40
 
-// checkRoots refuses a root that links inside of another root lead out of it: commands can change those links, and
-// would choose so what they may write next.
-func checkRoots(named, real []string) error {
-	for _, path := range named {
-		area, target := leadsOut(path, real)
-		if area != "" {
-			return fmt.Errorf("sandbox root %s is led to %s by a link inside of %s, which commands can change", path, target, area)
-		}
-	}
-	return nil
+// root is a path that was followed once.
+type root struct {
+	named, real string
+	links       []string // directories that hold the links on the way, each with links resolved
 }
 
-// leadsOut follows a path and returns the area that it leaves by a link in it, and where to; empty when there is none.
-func leadsOut(path string, areas []string) (area, target string) {
-	at, rest := "/", strings.Split(strings.Trim(path, "/"), "/")
-	var through []string // areas with a link on the way
-	for links := 0; len(rest) > 0; {
+// resolve follows a path. All that is decided about it is decided on what this one walk saw: commands may change
+// the path at any time.
+func resolve(path string) (root, error) {
+	r := root{named: path, real: "/"}
+	rest := strings.Split(path, "/")
+	for len(rest) > 0 {
 		name := rest[0]
 		rest = rest[1:]
 		switch name {
 		case "", ".":
 			continue
 		case "..":
-			at = filepath.Dir(at)
+			r.real = filepath.Dir(r.real)
 			continue
 		}
-		next := filepath.Join(at, name)
+		next := filepath.Join(r.real, name)
 		to, err := os.Readlink(next)
-		if err != nil { // no link, or nothing there
-			at = next
+		if errors.Is(err, syscall.EINVAL) { // no link
+			r.real = next
 			continue
 		}
-		if links++; links > maxLinks {
-			return "", ""
+		if err != nil {
+			return r, err
 		}
-		for _, a := range areas {
-			if within(at, a) {
-				through = append(through, a)
-			}
+		if r.links = append(r.links, r.real); len(r.links) > maxLinks {
+			return r, &os.PathError{Op: "resolve", Path: path, Err: syscall.ELOOP}
 		}
 		if filepath.IsAbs(to) {
-			at = "/"
+			r.real = "/"
 		}
 		rest = append(strings.Split(to, "/"), rest...)
 	}
-	for _, a := range through {
-		if !within(at, a) {
-			return a, at
+	return r, nil
+}
+
+// checkRoots refuses a root that links inside of another root lead out of it: commands can change those links, and
+// would choose so what they may write next.
+func checkRoots(roots []root) error {
+	for _, r := range roots {
+		for _, area := range roots {
+			if area.real == r.real {
+				continue
+			}
+			held := slices.ContainsFunc(r.links, func(dir string) bool { return within(dir, area.real) })
+			if held && !within(r.real, area.real) {
+				return fmt.Errorf("sandbox root %s is led to %s by a link inside of %s, which commands can change", r.named, r.real, area.real)
+			}
 		}
 	}
-	return "", ""
+	return nil
+}
+
+// checkReal fails when a resolved path leads through a link by now.
+func checkReal(id identity) error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, id.path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if errors.Is(err, unix.ENOSYS) {
+		return nil // kernels before 5.6; the guest looks again
+	}
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+	}
+	if err != nil || st.Dev != id.dev || st.Ino != id.ino {
+		return fmt.Errorf("sandbox root %s changed while it was looked at", id.path)
+	}
+	return nil
 }

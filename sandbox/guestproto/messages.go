@@ -153,7 +153,8 @@ const (
 	OpRename
 	OpVerify // like OpStat for many paths (Data: encoded strings), with the read-only flag of the mount
 	OpMkdir
-	OpCopy // FlagRecursive for a tree
+	OpCopy   // FlagRecursive for a tree
+	OpMounts // answers with the guest's mount table
 )
 
 // Changes reports whether the action may change files.
