@@ -41,16 +41,20 @@ const (
 	dim   style = "\x1b[2m"
 	red   style = "\x1b[31m"
 	green style = "\x1b[32m"
+	reset       = "\x1b[0m"
 )
 
 func (r *renderer) paint(s style, text string) string {
 	if !r.color {
 		return text
 	}
-	return string(s) + text + "\x1b[0m"
+	return string(s) + text + reset
 }
 
-func (r *renderer) line(format string, args ...any) { fmt.Fprintf(r.err, format+"\n", args...) }
+// line writes to the person's terminal; nothing else in this file does.
+func (r *renderer) line(format string, args ...any) {
+	fmt.Fprint(r.err, visible(fmt.Sprintf(format+"\n", args...), r.color))
+}
 
 func (r *renderer) fact(name, value string) {
 	if value != "" {
