@@ -228,7 +228,7 @@ func TestHostQuestionSurvivesRestart(t *testing.T) {
 // client's "network access".
 func TestNetworkTable(t *testing.T) {
 	r := newRig(t)
-	text := "[network]\nallow = [\"pypi.org\", \"*.test:8443\"]\ndeny = [\"bad.test\"]\nports = [443]\non_miss = \"deny\"\n"
+	text := "[network]\nallow = [\"example.org\", \"*.test:8443\"]\ndeny = [\"bad.test\"]\nports = [443]\non_miss = \"deny\"\n"
 	if err := os.WriteFile(filepath.Join(r.home, "config.toml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestNetworkTable(t *testing.T) {
 		if p.GetNetwork() != row.want {
 			t.Errorf("%v, %v: network %v, want %v", row.level, row.given, p.GetNetwork(), row.want)
 		}
-		if row.want == proxied && (!slices.Equal(p.GetNetworkAllow(), []string{"pypi.org", "*.test:8443"}) || !slices.Equal(p.GetNetworkDeny(), []string{"bad.test"}) ||
+		if row.want == proxied && (!slices.Equal(p.GetNetworkAllow(), []string{"example.org", "*.test:8443"}) || !slices.Equal(p.GetNetworkDeny(), []string{"bad.test"}) ||
 			!slices.Equal(p.GetNetworkPorts(), []uint32{443}) || p.GetNetworkMiss() != heddlev1.NetworkMiss_NETWORK_MISS_DENY) {
 			t.Errorf("policy %v", p)
 		}

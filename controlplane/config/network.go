@@ -9,7 +9,7 @@ import (
 // networkTable holds the destinations of a proxied network:
 //
 //	[network]
-//	allow = ["pypi.org", "*.pythonhosted.org", "git.example.com:22"]
+//	allow = ["example.org", "*.example.net", "git.example.com:22"]
 //	deny = ["uploads.example.com"]
 //	ports = [80, 443]     # of entries that name none
 //	on_miss = "ask"       # or "deny": what becomes of hosts that are on no list

@@ -9,7 +9,7 @@ import (
 
 func TestQuestionAboutHost(t *testing.T) {
 	a := &heddlev1.Approval{Id: "a1", ThreadId: "t1", TurnId: "u1", ItemId: "i1", Subject: &heddlev1.Approval_Command{Command: &heddlev1.CommandApproval{
-		Command: "curl x", Network: &heddlev1.NetworkContext{Host: "pypi.org", Protocol: "https", Port: 443}}}}
+		Command: "curl x", Network: &heddlev1.NetworkContext{Host: "example.org", Protocol: "https", Port: 443}}}}
 	method, params := approvalRequest(a, false)
 	raw, err := json.Marshal(params)
 	if err != nil {
@@ -26,21 +26,21 @@ func TestQuestionAboutHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if method != "item/commandExecution/requestApproval" || got.ApprovalID != "a1" || got.ItemID != "i1" || got.Kind != "command" ||
-		got.Network["host"] != "pypi.org" || got.Network["protocol"] != "https" || len(got.Network) != 2 || len(got.Decisions) != 4 {
+		got.Network["host"] != "example.org" || got.Network["protocol"] != "https" || len(got.Network) != 2 || len(got.Decisions) != 4 {
 		t.Errorf("%s %s", method, raw)
 	}
 }
 
 func TestDecisionOnHost(t *testing.T) {
-	n := &heddlev1.NetworkContext{Host: "pypi.org"}
+	n := &heddlev1.NetworkContext{Host: "example.org"}
 	amend := func(action, host string) string {
 		return `{"decision":{"applyNetworkPolicyAmendment":{"network_policy_amendment":{"action":"` + action + `","host":"` + host + `"}}}}`
 	}
 	for answer, want := range map[string]heddlev1.Decision{
-		amend("allow", "pypi.org"):  heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION,
-		amend("deny", "pypi.org"):   heddlev1.Decision_DECISION_DECLINE,
+		amend("allow", "example.org"):  heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION,
+		amend("deny", "example.org"):   heddlev1.Decision_DECISION_DECLINE,
 		amend("allow", "evil.test"): heddlev1.Decision_DECISION_UNUSABLE,
-		amend("maybe", "pypi.org"):  heddlev1.Decision_DECISION_UNUSABLE,
+		amend("maybe", "example.org"):  heddlev1.Decision_DECISION_UNUSABLE,
 		`{"decision":"accept"}`:     0,
 		`{"decision":7}`:            0,
 		`[]`:                        0,
@@ -50,7 +50,7 @@ func TestDecisionOnHost(t *testing.T) {
 			t.Errorf("%s: %v, %v", answer, got, ok)
 		}
 	}
-	if _, ok := decisionOnHost(json.RawMessage(amend("allow", "pypi.org")), nil); ok {
+	if _, ok := decisionOnHost(json.RawMessage(amend("allow", "example.org")), nil); ok {
 		t.Error("an amendment answers a question that is about no host")
 	}
 }

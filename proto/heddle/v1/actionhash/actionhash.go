@@ -8,7 +8,8 @@
 // uint64 followed by its elements; an integer is a big-endian uint64; a bool is
 // one byte. Maps are lists of key and value in the byte order of the keys.
 // The lists, ports and miss rule of a policy's network follow its other fields
-// only when the network is proxied.
+// only when the network is proxied; limits stand before them, when bit 40 of the
+// level field says that there are any.
 // Nothing is normalised: two spellings of one path are two actions.
 package actionhash
 
@@ -101,16 +102,20 @@ func (e encoder) bool(v bool) {
 }
 
 func (e encoder) policy(p *heddlev1.SandboxPolicy) {
-	// The git mode is in the upper half: the lower one cannot reach it, and the
-	// default leaves the encoding as it was before there was a mode.
-	e.uint(uint64(p.GetLevel()) | uint64(p.GetGit())<<32)
+	// The git mode and whether there are limits are in the upper half: the lower
+	// one cannot reach it, and the defaults leave the encoding as it was before
+	// there were any.
+	head := uint64(p.GetLevel()) | uint64(p.GetGit())<<32
+	if p.GetLimits() != nil {
+		head |= 1 << 40
+	}
+	e.uint(head)
 	e.strings(p.GetWritableRoots())
 	e.uint(uint64(p.GetNetwork()))
 	e.bool(p.GetHostTmp())
 	e.bool(p.GetExcludeTmpdirEnvVar())
 	e.bool(p.GetExcludeSlashTmp())
 	if l := p.GetLimits(); l != nil {
-		e.strings([]string{"limits"})
 		for _, v := range []int64{l.GetMemoryBytes(), l.GetPids(), l.GetCpuMillis(), l.GetFileBytes(), l.GetTmpBytes(), l.GetMinFreeBytes()} {
 			e.uint(uint64(v))
 		}

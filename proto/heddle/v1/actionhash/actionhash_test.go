@@ -19,7 +19,7 @@ func policy() *heddlev1.SandboxPolicy {
 func proxied() *heddlev1.SandboxPolicy {
 	p := policy()
 	p.Network = heddlev1.NetworkMode_NETWORK_MODE_PROXIED
-	p.NetworkAllow, p.NetworkDeny = []string{"pypi.org", "*.test:8080"}, []string{"bad.test"}
+	p.NetworkAllow, p.NetworkDeny = []string{"example.org", "*.test:8080"}, []string{"bad.test"}
 	p.NetworkPorts, p.NetworkMiss = []uint32{443, 8443}, heddlev1.NetworkMiss_NETWORK_MISS_ASK
 	return p
 }
@@ -56,10 +56,13 @@ func TestNetworkCounts(t *testing.T) {
 func TestGoldenVectors(t *testing.T) {
 	git := policy()
 	git.Git = heddlev1.GitMode_GIT_MODE_COMMIT
+	limited := policy()
+	limited.Limits = &heddlev1.SandboxLimits{MemoryBytes: 1 << 30, Pids: 100, CpuMillis: 2000, FileBytes: 5, TmpBytes: 6, MinFreeBytes: 7}
 	cases := map[string]struct {
 		got  []byte
 		want string
 	}{
+		"limits":  {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, limited, "/w"), goldenLimits},
 		"process": {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, policy(), "/w"), goldenProcess},
 		"git":     {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, git, "/w"), goldenGit},
 		"patch":   {actionhash.Patch("*** Begin Patch\n*** End Patch\n", "/w", map[string][]byte{"/w/b": {2}, "/w/a": {1}}, policy(), "/w"), goldenPatch},

@@ -6,7 +6,9 @@ const (
 	goldenPatch   = "351eedf79759a87b18be1b735d913f18ed31b79d93b4dd3796e1cd8691257eca"
 	goldenStdin   = "0d38a68d0951177bd0d21d707188bcfbb3432a889f3e500ed47166b038981c7e"
 
-	goldenProxied      = "75dea22c29573ba61549deb0de05edaae9ead78acbbd36ade32d0e5caa1089b6"
+	goldenLimits = "bc479358448ccb99d50f87ef3228f29d9b6372f3ac4c69671c9b5566aedadcc4"
+
+	goldenProxied      = "f7797d60767bde00074c8af13d25c9d511b5325537656d987b101fcd641c4e37"
 	goldenProxiedBare  = "e65a67a083c4ef82819f4f2c33f3ffe85d2b19ff4bc11ba2caf103ef7f630a36"
-	goldenProxiedPatch = "8dad7891aacf5e3a8795870b4dca39bfefcab7f00b1195feea61df51da7eaae0"
+	goldenProxiedPatch = "822db5f101e875422ad826712a18dbf08199ecf1f8d2366a7ac3e529e64fb7f7"
 )
