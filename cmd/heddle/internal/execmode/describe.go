@@ -3,6 +3,7 @@ package execmode
 import (
 	"strings"
 
+	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -64,7 +65,7 @@ func describe(item *heddlev1.Item, completed bool) (kind string, content any) {
 		}
 	case *heddlev1.Item_CommandExecution:
 		cmd := c.CommandExecution
-		return "command_execution", jsonCommand{cmd.GetCommand(), string(cmd.GetAggregatedOutput()), cmd.ExitCode, statusWord(item, completed)}
+		return "command_execution", jsonCommand{protocol.Clip(cmd.GetCommand()), outputText(cmd.GetAggregatedOutput()), cmd.ExitCode, statusWord(item, completed)}
 	case *heddlev1.Item_FileChange:
 		files := []jsonFile{}
 		for _, f := range c.FileChange.GetChanges() {
@@ -78,6 +79,10 @@ func describe(item *heddlev1.Item, completed bool) (kind string, content any) {
 	}
 	return "", nil
 }
+
+// outputText is a command's output as text, cut as for other clients so that no
+// line is longer than 1 MiB, whatever its bytes need in JSON.
+func outputText(b []byte) string { return protocol.Clip(strings.ToValidUTF8(string(b), "\uFFFD")) }
 
 func toolCall(item *heddlev1.Item, c *heddlev1.McpToolCall, completed bool) jsonToolCall {
 	call := jsonToolCall{Server: c.GetServer(), Tool: c.GetTool(), Arguments: c.GetArguments().AsInterface(), Status: statusWord(item, completed)}
