@@ -37,13 +37,13 @@ func TestDecisionOnHost(t *testing.T) {
 		return `{"decision":{"applyNetworkPolicyAmendment":{"network_policy_amendment":{"action":"` + action + `","host":"` + host + `"}}}}`
 	}
 	for answer, want := range map[string]heddlev1.Decision{
-		amend("allow", "example.org"):  heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION,
-		amend("deny", "example.org"):   heddlev1.Decision_DECISION_DECLINE,
-		amend("allow", "evil.test"): heddlev1.Decision_DECISION_UNUSABLE,
-		amend("maybe", "example.org"):  heddlev1.Decision_DECISION_UNUSABLE,
-		`{"decision":"accept"}`:     0,
-		`{"decision":7}`:            0,
-		`[]`:                        0,
+		amend("allow", "example.org"): heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION,
+		amend("deny", "example.org"):  heddlev1.Decision_DECISION_DECLINE,
+		amend("allow", "evil.test"):   heddlev1.Decision_DECISION_UNUSABLE,
+		amend("maybe", "example.org"): heddlev1.Decision_DECISION_UNUSABLE,
+		`{"decision":"accept"}`:       0,
+		`{"decision":7}`:              0,
+		`[]`:                          0,
 	} {
 		got, ok := decisionOnHost(json.RawMessage(answer), n)
 		if got != want || ok != (want != 0) {
