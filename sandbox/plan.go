@@ -160,6 +160,11 @@ func (pl *plan) findRoots(p Policy) error {
 			return err
 		}
 	}
+	if p.Tmp == TmpHost { // writable as well, so that its links are as much in the hands of commands
+		if tmp, err := resolve("/tmp"); err == nil {
+			all = append(all, tmp)
+		}
+	}
 	if err := checkRoots(all); err != nil {
 		return err
 	}
