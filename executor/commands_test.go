@@ -300,3 +300,22 @@ func TestPatchThroughALink(t *testing.T) {
 		t.Errorf("after: %v, %v, %q", info, err, r.read(filepath.Join(r.ws, "real")))
 	}
 }
+
+// A profile that a contained command may have written is not run by a command
+// that leaves the sandbox.
+func TestPlantedProfile(t *testing.T) {
+	r := newRig(t)
+	if err := os.WriteFile(filepath.Join(r.ws, ".bash_profile"), []byte("touch planted\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := r.shell("echo approved")
+	a.GetStartProcess().Argv = []string{"/bin/bash", "-lc", "echo approved"}
+	a.GetStartProcess().Env = append(a.GetStartProcess().GetEnv(), "HOME="+r.ws)
+	a.Policy.Level = heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS
+	if res := r.do(a).GetProcess(); res.GetExitCode() != 0 || r.output(a.GetActionId()) != "approved\n" {
+		t.Fatalf("result %v, output %q", res, r.output(a.GetActionId()))
+	}
+	if _, err := os.Lstat(filepath.Join(r.ws, "planted")); err == nil {
+		t.Fatal("the planted profile was run outside of the sandbox")
+	}
+}

@@ -215,3 +215,33 @@ func withFolder(env, asked []string) []string {
 	}
 	return out
 }
+
+// Below reports whether a file that a login shell with this environment would
+// read lies in one of the folders, links resolved: whoever can write there could
+// have planted it.
+func Below(env, folders []string) bool {
+	for _, f := range profileFiles(env) {
+		paths := []string{f}
+		if real, err := filepath.EvalSymlinks(f); err == nil {
+			paths = append(paths, real)
+		} else if dir, err := filepath.EvalSymlinks(filepath.Dir(f)); err == nil {
+			paths = append(paths, filepath.Join(dir, filepath.Base(f)))
+		}
+		for _, p := range paths {
+			for _, folder := range folders {
+				if rel, err := filepath.Rel(folder, p); err == nil && filepath.IsLocal(rel) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// Without returns the argv of the same script in a shell that reads no profile.
+func Without(argv []string) []string {
+	if len(argv) == 3 && argv[1] == "-lc" {
+		return []string{argv[0], "-c", argv[2]}
+	}
+	return argv
+}

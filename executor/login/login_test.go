@@ -145,3 +145,32 @@ func TestCancelledRunIsForgotten(t *testing.T) {
 		t.Fatal("a cancelled run was remembered as a failure")
 	}
 }
+
+func TestBelow(t *testing.T) {
+	dir, env := home(t, "")
+	outside := t.TempDir()
+	linked := t.TempDir()
+	if err := os.Symlink(filepath.Join(outside, "profile"), filepath.Join(linked, ".profile")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(outside, "profile"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		env     []string
+		folders []string
+		want    bool
+	}{
+		"home is the workspace":      {env, []string{dir}, true},
+		"home in the workspace":      {env, []string{filepath.Dir(dir)}, true},
+		"workspace in home":          {env, []string{filepath.Join(dir, "project")}, false},
+		"elsewhere":                  {env, []string{outside}, false},
+		"a profile that links there": {[]string{"HOME=" + linked}, []string{outside}, true},
+		"no folders":                 {env, nil, false},
+	}
+	for name, c := range cases {
+		if got := login.Below(c.env, c.folders); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

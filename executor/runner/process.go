@@ -47,6 +47,10 @@ func (r *Runner) process(ctx context.Context, a *action, m *executorv1.Action, p
 	if err != nil {
 		return failure(ctx, err, codeSpawnFailed)
 	}
+	if pol := policyOf(m); !pol.Level.Contained() && login.Below(cmd.Env, append([]string{m.GetWorkspace()}, m.GetPolicy().GetWritableRoots()...)) {
+		// Nobody approved a profile that a contained command may have written.
+		cmd.Argv = login.Without(cmd.Argv)
+	}
 	cmd = r.logins.Command(ctx, boxKey(a.lease, m), cmd, runIn(b))
 	if a.network != nil {
 		cmd.Network = a.network.hooks()
