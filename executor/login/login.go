@@ -238,9 +238,10 @@ func Below(env, folders []string) bool {
 	return false
 }
 
-// Without returns the argv of the same script in a shell that reads no profile.
-func Without(argv []string) []string {
-	if len(argv) == 3 && argv[1] == "-lc" {
+// WithoutPlanted returns the argv of the same script in a shell that reads no
+// profile, where a login shell would read one that lies in the folders.
+func WithoutPlanted(argv, env, folders []string) []string {
+	if len(argv) == 3 && argv[1] == "-lc" && Below(env, folders) {
 		return []string{argv[0], "-c", argv[2]}
 	}
 	return argv

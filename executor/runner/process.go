@@ -43,15 +43,16 @@ func (r *Runner) process(ctx context.Context, a *action, m *executorv1.Action, p
 	if err != nil {
 		return failure(ctx, err, codeRefused)
 	}
-	b, err := r.box(ctx, a.lease, policyOf(m))
+	policy := policyOf(m)
+	b, err := r.box(ctx, a.lease, policy)
 	if err != nil {
 		return failure(ctx, err, codeSpawnFailed)
 	}
-	if pol := policyOf(m); !pol.Level.Contained() && login.Below(cmd.Env, append([]string{m.GetWorkspace()}, m.GetPolicy().GetWritableRoots()...)) {
+	if !policy.Level.Contained() {
 		// Nobody approved a profile that a contained command may have written.
-		cmd.Argv = login.Without(cmd.Argv)
+		cmd.Argv = login.WithoutPlanted(cmd.Argv, cmd.Env, append([]string{m.GetWorkspace()}, m.GetPolicy().GetWritableRoots()...))
 	}
-	cmd = r.logins.Command(ctx, boxKey(a.lease, m), cmd, runIn(b))
+	cmd = r.logins.Command(ctx, boxKey(a.lease, policy), cmd, runIn(b))
 	if a.network != nil {
 		cmd.Network = a.network.hooks()
 	}
@@ -63,8 +64,8 @@ func (r *Runner) process(ctx context.Context, a *action, m *executorv1.Action, p
 }
 
 // boxKey identifies the sandbox of an action.
-func boxKey(l *lease, m *executorv1.Action) string {
-	return l.key + " " + policyOf(m).Key()
+func boxKey(l *lease, p sandbox.Policy) string {
+	return l.key + " " + p.Key()
 }
 
 // runIn runs short commands in b for their output.

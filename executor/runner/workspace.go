@@ -23,12 +23,13 @@ const (
 
 // prepare makes the scope's sandbox ready.
 func (r *Runner) prepare(ctx context.Context, a *action, m *executorv1.Action, res *executorv1.ActionResult) *heddlev1.ActionError {
-	b, err := r.box(ctx, a.lease, policyOf(m))
+	policy := policyOf(m)
+	b, err := r.box(ctx, a.lease, policy)
 	if err != nil {
 		return failure(ctx, err, codeIO)
 	}
 	if p := m.GetPrepare(); p.GetShell() != "" {
-		r.logins.Warm(ctx, boxKey(a.lease, m), p.GetShell(), m.GetWorkspace(), p.GetEnv(), runIn(b))
+		r.logins.Warm(ctx, boxKey(a.lease, policy), p.GetShell(), m.GetWorkspace(), p.GetEnv(), runIn(b))
 	}
 	res.Outcome = &executorv1.ActionResult_Prepared{Prepared: &executorv1.Prepared{Report: r.cfg.Report()}}
 	return nil
