@@ -10,7 +10,7 @@ import (
 // workspace or a root below it elsewhere.
 func TestLinksInHostTmpLeadNowhere(t *testing.T) {
 	folder := func(at string) string {
-		dir, err := os.MkdirTemp(at, "heddle-test-")
+		dir, err := os.MkdirTemp(at, "heddle-test-") //nolint:usetesting // must lie in the host's /tmp and outside of it
 		if err != nil {
 			t.Fatal(err)
 		}
