@@ -43,7 +43,7 @@ type client struct {
 	subs         map[string]*subscription
 	lanes        map[string][]func()
 	asked        map[int64]*heddlev1.Approval
-	execs        map[string]*execution
+	execs        map[execKey]*execution
 	inFlight     int
 }
 
@@ -53,7 +53,7 @@ func (s *Server) Serve(ctx context.Context, stream jsonrpc.Stream) error {
 	defer cancel()
 	c := &client{
 		srv: s, conn: jsonrpc.NewConn(stream), ctx: ctx, cancel: cancel, id: uuid.NewString(),
-		subs: map[string]*subscription{}, lanes: map[string][]func(){}, asked: map[int64]*heddlev1.Approval{}, execs: map[string]*execution{},
+		subs: map[string]*subscription{}, lanes: map[string][]func(){}, asked: map[int64]*heddlev1.Approval{}, execs: map[execKey]*execution{},
 		searches: newSearches(),
 	}
 	c.watches = newWatches(c)

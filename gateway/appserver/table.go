@@ -126,6 +126,9 @@ func table(method string) (entry, bool) {
 	if e, ok := threadTable(method); ok {
 		return e, true
 	}
+	if e, ok := processTable(method); ok {
+		return e, true
+	}
 	return absent(method)
 }
 

@@ -36,8 +36,16 @@ type message struct {
 
 func (w *world) appServer() *appServer { w.t.Helper(); return w.client("app-server") }
 
+// experimental starts an app-server and asks for the experimental methods.
+func (w *world) experimental() *appServer {
+	w.t.Helper()
+	return w.connect(map[string]any{"experimentalApi": true}, "app-server")
+}
+
 // client starts a role that speaks the v2 protocol on its standard streams.
-func (w *world) client(args ...string) *appServer {
+func (w *world) client(args ...string) *appServer { w.t.Helper(); return w.connect(nil, args...) }
+
+func (w *world) connect(capabilities map[string]any, args ...string) *appServer {
 	w.t.Helper()
 	a := &appServer{w: w, cmd: w.command(context.WithoutCancel(w.t.Context()), args...), wire: newWireCheck(w.t), grew: make(chan struct{})}
 	var err error
@@ -53,7 +61,7 @@ func (w *world) client(args ...string) *appServer {
 	}
 	w.t.Cleanup(a.close)
 	go a.read(out)
-	a.call("initialize", map[string]any{"clientInfo": map[string]any{"name": "e2e", "version": "1"}})
+	a.call("initialize", map[string]any{"clientInfo": map[string]any{"name": "e2e", "version": "1"}, "capabilities": capabilities})
 	a.send(map[string]any{"method": "initialized"})
 	return a
 }
@@ -117,17 +125,33 @@ func (a *appServer) await(what string, within time.Duration, match func(message)
 
 func (a *appServer) call(method string, params map[string]any) map[string]any {
 	a.w.t.Helper()
+	m := a.ask(method, params)
+	if m.Error != nil {
+		a.w.t.Fatalf("%s: %v", method, m.Error)
+	}
+	return m.Result
+}
+
+// refused returns the code and the text with which a request is refused.
+func (a *appServer) refused(method string, params map[string]any) string {
+	a.w.t.Helper()
+	m := a.ask(method, params)
+	if m.Error == nil {
+		a.w.t.Fatalf("%s %v was not refused: %v", method, params, m.Result)
+	}
+	return fmt.Sprintf("%v %v", m.Error["code"], m.Error["message"])
+}
+
+// ask sends a request and returns its answer.
+func (a *appServer) ask(method string, params map[string]any) message {
+	a.w.t.Helper()
 	a.mu.Lock()
 	a.next++
 	id := a.next
 	a.mu.Unlock()
 	a.send(map[string]any{"id": id, "method": method, "params": params})
 	want := fmt.Sprint(id)
-	m := a.await("answer to "+method, 30*time.Second, func(m message) bool { return m.Method == "" && string(m.ID) == want })
-	if m.Error != nil {
-		a.w.t.Fatalf("%s: %v", method, m.Error)
-	}
-	return m.Result
+	return a.await("answer to "+method, 30*time.Second, func(m message) bool { return m.Method == "" && string(m.ID) == want })
 }
 
 func (a *appServer) startThread() string {
