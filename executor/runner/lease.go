@@ -32,7 +32,7 @@ type ackState struct {
 	sending    bool
 }
 
-// lease is the right to act for one scope. deadline, timer and renewBy are
+// lease is the right to act for one scope. deadline, timer, renewBy and gone are
 // guarded by Runner.mu, the rest by mu.
 type lease struct {
 	id, scope, principal string
@@ -41,6 +41,7 @@ type lease struct {
 	fence, renewBy       time.Duration
 	deadline             time.Time
 	timer                *time.Timer
+	gone                 bool // it was taken away and nothing of it is left
 
 	mu         sync.Mutex
 	boxes      map[string]Box
@@ -337,6 +338,9 @@ func (r *Runner) endLocked(l *lease, cause *endedError) {
 		r.release(l)
 		l.active.Wait()
 		r.release(l) // what an action was acquiring meanwhile
+		r.mu.Lock()
+		l.gone = true
+		r.mu.Unlock()
 		r.waitDelivered(mine)
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -124,8 +124,10 @@ func (r *Runner) Announce(reg *executorv1.Register) {
 		reg.Leases = append(reg.Leases, l.proto())
 	}
 	for l := range r.ending {
-		// Its absence would say that nothing runs under it any more.
-		if again := r.leases[l.id]; again == nil || again.epoch != l.epoch {
+		// Its absence would say that nothing runs under it any more. One that
+		// only waits for its results to go out is left out, so that the control
+		// plane need not ask about it; the results come on the new session.
+		if again := r.leases[l.id]; !l.gone && (again == nil || again.epoch != l.epoch) {
 			reg.Leases = append(reg.Leases, l.proto())
 		}
 	}
