@@ -293,10 +293,13 @@ func (s *Store) Meta(ctx context.Context, key string) ([]byte, error) {
 	})
 }
 
-// SetMeta implements store.Store.
+// SetMeta implements store.Store. What is there already is not written again: a
+// commit of nothing would change the file too.
 func (s *Store) SetMeta(ctx context.Context, key string, value []byte) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if have, err := s.Meta(ctx, key); err == nil && (have == nil) == (value == nil) && bytes.Equal(have, value) {
+		return nil
+	} else if cause := ctx.Err(); cause != nil {
+		return cause
 	}
 	return s.update(func(tx *bolt.Tx) error {
 		k := []byte("u/" + key)

@@ -122,13 +122,53 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// P17: an ephemeral run leaves nothing of the conversation in the home.
+// P17: an ephemeral run leaves nothing of the conversation in the home, and the
+// store as it was, byte for byte: under a control plane of its own and under one
+// that others use.
 func TestP17Ephemeral(t *testing.T) {
-	w := newWorld(t, newModel(t, map[string][]step{"QUIET": {run("echo secret-output"), {say: "secret-answer"}}}))
-	if got := w.exec("--ephemeral", "be QUIET secret-prompt"); got.code != 0 || got.stdout != "secret-answer\n" {
+	w := newWorld(t, newModel(t, map[string][]step{"QUIET": {run("echo secret-output"), {say: "secret-answer"}}, "HELLO": {{say: "hello"}}}))
+	quiet := func(args ...string) {
+		t.Helper()
+		if got := w.exec(append([]string{"--ephemeral", "be QUIET secret-prompt"}, args...)...); got.code != 0 || got.stdout != "secret-answer\n" {
+			t.Fatalf("%+v", got)
+		}
+	}
+	store := func() []byte {
+		t.Helper()
+		data, err := os.ReadFile(w.store())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	same := func(when string, before []byte) {
+		t.Helper()
+		if n := differing(before, store()); n != 0 {
+			t.Errorf("%s, %d bytes of the store changed", when, n)
+		}
+	}
+	if got := w.exec("say HELLO"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	w.eventually("the control plane ends", 10*time.Second, func() bool { return len(w.processes()) == 0 })
+	w.stopped()
+	before := store()
+	quiet()
+	w.stopped()
+	same("after a run of its own", before)
+
+	app := w.appServer()
+	app.call("thread/list", map[string]any{"limit": 1})
+	quiet()
+	app.call("thread/start", map[string]any{"cwd": w.workspace, "ephemeral": true})
+	time.Sleep(100 * time.Millisecond) // the end of exec's session is noticed after exec
+	same("beside an open client", before)
+	app.close()
+	w.stopped()
+	same("when all have ended", before)
+	quiet("--in-process")
+	w.stopped()
+	same("after a run in one process", before)
+
 	err := filepath.WalkDir(w.home, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -142,6 +182,17 @@ func TestP17Ephemeral(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// differing counts the places at which two files are not the same.
+func differing(a, b []byte) int {
+	n := max(len(a), len(b)) - min(len(a), len(b))
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			n++
+		}
+	}
+	return n
 }
 
 // serve answers a client of the v2 protocol and ends on SIGTERM with everything
