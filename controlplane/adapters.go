@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -28,7 +29,7 @@ type executors struct{ d *dispatch.Dispatcher }
 func scopeOf(threadID string) string { return "thread/" + threadID }
 
 func (e *executors) Start(ctx context.Context, s agent.Spec) (agent.Handle, error) {
-	h, err := e.d.Start(ctx, dispatch.Spec{Scope: scopeOf(s.ThreadID), Principal: s.Principal, Action: s.Action, Output: s.Output, Network: networkOf(s)})
+	h, err := e.d.Start(ctx, dispatch.Spec{Scope: scopeOf(s.ThreadID), Principal: s.Principal, Action: s.Action, Output: s.Output, Network: networkOf(s), Epoch: s.Epoch})
 	if err != nil {
 		return nil, suspendedIfStopped(err)
 	}
@@ -37,6 +38,13 @@ func (e *executors) Start(ctx context.Context, s agent.Spec) (agent.Handle, erro
 
 func (e *executors) Reattach(ctx context.Context, s agent.Spec, from int64) (agent.Handle, error) {
 	h, err := e.d.Reattach(ctx, s.Action.GetActionId(), scopeOf(s.ThreadID), s.Output, from)
+	if e := errdefs.From(err); e != nil && e.Meta[dispatch.UnderEpoch] != "" {
+		epoch, perr := strconv.ParseUint(e.Meta[dispatch.UnderEpoch], 10, 64)
+		if perr != nil {
+			return nil, errors.Join(err, perr)
+		}
+		return nil, &agent.Undelivered{Epoch: epoch, Err: err}
+	}
 	if err != nil {
 		return nil, suspendedIfStopped(err)
 	}

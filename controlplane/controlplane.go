@@ -255,10 +255,21 @@ func (c *ControlPlane) ExecutorExited(pid int, err error) {
 
 func (c *ControlPlane) sessionGone(s *session.Session) {
 	c.agent.SessionGone(s.ID)
+	go c.releaseConnections(s.ID)
 	if s.Peer.PID != 0 {
 		if err := c.store.SetMeta(context.Background(), session.PeerKey(s.ID), nil); err != nil {
 			c.cfg.Logger.Warn("forget a session", "session", s.ID, "error", err)
 		}
+	}
+}
+
+// releaseConnections ends what the connections of a session ran: they end with
+// it, whether their gateway said so or not.
+func (c *ControlPlane) releaseConnections(sessionID string) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseBound)
+	defer cancel()
+	if err := c.workspace.ReleaseConnection(ctx, sessionID, ""); err != nil {
+		c.cfg.Logger.Warn("end what a session's connections ran", "session", sessionID, "error", err)
 	}
 }
 

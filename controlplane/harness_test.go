@@ -106,9 +106,14 @@ func (r *rig) serve(cp *ControlPlane) {
 // attach holds a session open until the returned function is called.
 func (r *rig) attach(id string, gone heddlev1.OnDisconnect) (ctx context.Context, drop func()) {
 	r.t.Helper()
+	return r.attachWith(id, gone, map[string]string{"PATH": "/bin", "API_KEY": "secret"})
+}
+
+func (r *rig) attachWith(id string, gone heddlev1.OnDisconnect, env map[string]string) (ctx context.Context, drop func()) {
+	r.t.Helper()
 	stream, cancel := context.WithCancel(context.Background())
 	s, err := r.sessions.Attach(stream, &heddlev1.AttachRequest{
-		SessionId: id, OnDisconnect: gone, Cwd: "/work", Env: map[string]string{"PATH": "/bin", "API_KEY": "secret"}})
+		SessionId: id, OnDisconnect: gone, Cwd: "/work", Env: env})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -427,6 +432,8 @@ type fakeExecutor struct {
 	results map[string]*executorv1.ActionResult
 	send    func(*executorv1.ConnectRequest)
 	leases  map[string]*executorv1.Lease
+	// lose picks actions that never arrive; may be nil.
+	lose func(*executorv1.Action) bool
 }
 
 type fakeProcess struct {
@@ -527,9 +534,14 @@ func (x *fakeExecutor) handle(m *executorv1.ConnectResponse) {
 		x.out(&executorv1.ConnectRequest{Message: &executorv1.ConnectRequest_LeaseReleased{LeaseReleased: &executorv1.LeaseReleased{LeaseId: p.Revoke.GetLeaseId(), Epoch: p.Revoke.GetEpoch()}}})
 	case *executorv1.ConnectResponse_Action:
 		x.mu.Lock()
-		x.actions = append(x.actions, p.Action)
+		lost := x.lose != nil && x.lose(p.Action)
+		if !lost {
+			x.actions = append(x.actions, p.Action)
+		}
 		x.mu.Unlock()
-		go x.run(p.Action)
+		if !lost {
+			go x.run(p.Action)
+		}
 	case *executorv1.ConnectResponse_NetworkVerdict:
 		x.net.answer(p.NetworkVerdict)
 	case *executorv1.ConnectResponse_Control:

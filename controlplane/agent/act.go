@@ -14,6 +14,11 @@ import (
 // action is interrupted and given a moment: a patch that is being written must
 // not be reported as unknown without need.
 func (lt *live) act(ctx context.Context, action *executorv1.Action) (*executorv1.ActionResult, error) {
+	return lt.actUnder(ctx, action, 0)
+}
+
+// actUnder is act for an action that may run under one lease only; 0 for any.
+func (lt *live) actUnder(ctx context.Context, action *executorv1.Action, epoch uint64) (*executorv1.ActionResult, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -24,7 +29,7 @@ func (lt *live) act(ctx context.Context, action *executorv1.Action) (*executorv1
 		action.Attempt = 1
 	}
 	// The dispatcher kills what its context ends; here an interrupt comes first.
-	h, err := lt.agent.cfg.Dispatcher.Start(context.WithoutCancel(ctx), Spec{ThreadID: lt.id, Principal: lt.principal, Action: action})
+	h, err := lt.agent.cfg.Dispatcher.Start(context.WithoutCancel(ctx), Spec{ThreadID: lt.id, Principal: lt.principal, Action: action, Epoch: epoch})
 	if err != nil {
 		return nil, err
 	}

@@ -33,10 +33,12 @@ const (
 
 // execution is one exec_command call.
 type execution struct {
-	t      *turn
-	req    *heddlev1.ToolCall
-	args   *tool.ExecCommand
-	argv   []string
+	t    *turn
+	req  *heddlev1.ToolCall
+	args *tool.ExecCommand
+	argv []string
+	// env is the environment; nil for that of the turn.
+	env    []string
 	item   *heddlev1.Item
 	action *executorv1.Action
 	// intent is durable before the process may start.
@@ -85,7 +87,7 @@ func (t *turn) decideCommand(settings *heddlev1.ThreadSettings, args *tool.ExecC
 	f := approval.CommandFacts{
 		Policy: settings.GetApprovalPolicy(), Granular: settings.GetGranularApproval(), Level: settings.GetSandbox().GetLevel(),
 		Escalated: args.Escalated, Dangerous: dangerous, Shown: args.Cmd,
-		Remembered: t.lt.memory.CommandAllowed(argv, cwd, args.Escalated),
+		Remembered: t.lt.remembered().CommandAllowed(argv, cwd, args.Escalated),
 	}
 	verdict, rule := t.agent.cfg.Rules.Decide(args.Cmd)
 	switch verdict {
@@ -111,17 +113,11 @@ func unsandboxed(p *heddlev1.SandboxPolicy) *heddlev1.SandboxPolicy {
 // build makes the item, the action and its intent.
 func (e *execution) build(settings *heddlev1.ThreadSettings, cwd string, policy *heddlev1.SandboxPolicy) error {
 	t := e.t
-	start := &executorv1.StartProcess{Argv: e.argv, Cwd: cwd, Env: t.rt.Env, Tty: e.args.TTY, Stdin: executorv1.StdinMode_STDIN_MODE_NONE, MergeOutput: true}
-	if e.args.TTY {
-		start.Stdin, start.Rows, start.Cols = executorv1.StdinMode_STDIN_MODE_PIPE, defaultRows, defaultCols
-		start.MergeOutput = false
+	if e.env == nil {
+		e.env = t.rt.Env
 	}
 	id := newID()
-	e.action = &executorv1.Action{
-		ActionId: id, Attempt: 1, Policy: proto.CloneOf(policy), Workspace: settings.GetCwd(),
-		ActionHash: actionhash.Process(start.Argv, start.Cwd, start.Env, start.Tty, policy, settings.GetCwd()),
-		Kind:       &executorv1.Action_StartProcess{StartProcess: start},
-	}
+	e.action = startAction(id, e.argv, cwd, e.env, e.args.TTY, policy, settings.GetCwd())
 	e.item = &heddlev1.Item{
 		Id: t.itemID(e.req.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
 		Content: &heddlev1.Item_CommandExecution{CommandExecution: &heddlev1.CommandExecution{
@@ -135,6 +131,20 @@ func (e *execution) build(settings *heddlev1.ThreadSettings, cwd string, policy 
 	proc.tty, proc.escalated = e.args.TTY, e.args.Escalated
 	e.proc = proc
 	return nil
+}
+
+// startAction is the action that starts a command.
+func startAction(id string, argv []string, cwd string, env []string, tty bool, policy *heddlev1.SandboxPolicy, workspace string) *executorv1.Action {
+	start := &executorv1.StartProcess{Argv: argv, Cwd: cwd, Env: env, Tty: tty, Stdin: executorv1.StdinMode_STDIN_MODE_NONE, MergeOutput: true}
+	if tty {
+		start.Stdin, start.Rows, start.Cols = executorv1.StdinMode_STDIN_MODE_PIPE, defaultRows, defaultCols
+		start.MergeOutput = false
+	}
+	return &executorv1.Action{
+		ActionId: id, Attempt: 1, Policy: proto.CloneOf(policy), Workspace: workspace,
+		ActionHash: actionhash.Process(start.Argv, start.Cwd, start.Env, start.Tty, policy, workspace),
+		Kind:       &executorv1.Action_StartProcess{StartProcess: start},
+	}
 }
 
 func (e *execution) setProcessID() {
@@ -151,6 +161,7 @@ func (e *execution) undo() {
 // skip closes the item of a command that an interrupt kept from running.
 func (e *execution) skip() {
 	e.t.cancelQuestion(e.asked)
+	e.t.dropEnv(context.WithoutCancel(e.t.ctx), e.asked.Approval().GetId())
 	e.t.lt.dropProcess(e.proc)
 	e.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "cancelled", Message: "the turn was interrupted before the command ran"})
 }
@@ -167,6 +178,7 @@ func (e *execution) ask(settings *heddlev1.ThreadSettings, cwd string, policy *h
 		Command: e.item.GetCommandExecution().GetCommand(), Argv: e.argv, Cwd: cwd, Actions: e.item.GetCommandExecution().GetActions(),
 		ProposedAmendment: command.ProposedAmendment(e.args.Cmd, e.args.PrefixRule), Escalated: e.args.Escalated, Policy: policy,
 	}}
+	e.t.keepEnv(a.GetId(), e.env)
 	e.asked = e.t.open(a, e.intent)
 	return []*heddlev1.Event{itemStarted(e.item), approvalRequested(a)}, nil
 }
@@ -176,6 +188,7 @@ func (e *execution) ask(settings *heddlev1.ThreadSettings, cwd string, policy *h
 func (e *execution) run(ctx context.Context) result {
 	var after []*heddlev1.HistoryEntry
 	if e.asked != nil {
+		defer e.t.dropEnv(ctx, e.asked.Approval().GetId())
 		refused, entries := e.await(ctx)
 		if refused != nil {
 			e.t.lt.dropProcess(e.proc)
@@ -250,7 +263,7 @@ func (e *execution) apply(a *heddlev1.Approval) *result {
 	case heddlev1.Decision_DECISION_ACCEPT, heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT:
 		return nil
 	case heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION:
-		e.t.lt.memory.AllowCommand(e.argv, a.GetCommand().GetCwd(), e.args.Escalated)
+		e.t.lt.remember(func(m *approval.Memory) { m.AllowCommand(e.argv, a.GetCommand().GetCwd(), e.args.Escalated) })
 		return nil
 	case heddlev1.Decision_DECISION_DECLINE, heddlev1.Decision_DECISION_CANCEL:
 		e.close(heddlev1.ItemStatus_ITEM_STATUS_DECLINED, nil)

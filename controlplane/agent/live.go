@@ -29,7 +29,9 @@ type live struct {
 	claiming sync.Mutex
 	// telling serialises entries for the model with the reading of its history.
 	telling sync.Mutex
+	// memory is what was accepted for the session; read through remembered.
 	memory  approval.Memory
+	recall  sync.Once
 	servers servers
 
 	mu         sync.Mutex

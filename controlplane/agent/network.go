@@ -76,7 +76,7 @@ func (h *hosts) end() {
 // or with the client's word for the thread; the same host is asked about once.
 func (p *process) Ask(ctx context.Context, r *executorv1.NetworkRequest) *executorv1.NetworkVerdict {
 	host := r.GetHost()
-	if p.lt.memory.HostAllowed(host) {
+	if p.lt.remembered().HostAllowed(host) {
 		return &executorv1.NetworkVerdict{Allowed: true, By: bySession}
 	}
 	p.hosts.mu.Lock()
@@ -132,7 +132,7 @@ func (p *process) hostVerdict(t *turn, a *heddlev1.Approval, host string) *execu
 	v := &executorv1.NetworkVerdict{By: a.GetDecidedBy(), Reason: "the user declined it"}
 	switch a.GetDecision() {
 	case heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION:
-		p.lt.memory.AllowHost(host)
+		p.lt.remember(func(m *approval.Memory) { m.AllowHost(host) })
 		v.Allowed, v.Reason = true, ""
 	case heddlev1.Decision_DECISION_ACCEPT, heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT:
 		v.Allowed, v.Reason = true, ""

@@ -29,8 +29,10 @@ type patching struct {
 	// planned is the intent of the plan action.
 	planned *heddlev1.ActionIntent
 	plan    *executorv1.PatchPlan
-	// commit is the intent of the write.
+	// commit is the intent of the write, epoch the only one it may happen under;
+	// 0 for any.
 	commit *heddlev1.ActionIntent
+	epoch  uint64
 	item   *heddlev1.Item
 }
 
@@ -118,7 +120,7 @@ func (p *patching) permit(ctx context.Context) *result {
 	paths := touched(p.plan.GetChanges())
 	verdict := approval.DecidePatch(approval.PatchFacts{
 		Policy: settings.GetApprovalPolicy(), Granular: settings.GetGranularApproval(), Level: p.policy.GetLevel(),
-		Outside: len(p.plan.GetOutsideRoots()) > 0, Remembered: t.lt.memory.FilesAllowed(paths),
+		Outside: len(p.plan.GetOutsideRoots()) > 0, Remembered: t.lt.remembered().FilesAllowed(paths),
 	})
 	if verdict.Outcome == approval.Refuse {
 		r := text(verdict.Refusal)
@@ -168,7 +170,7 @@ func (p *patching) apply(a *heddlev1.Approval, paths []string) *result {
 	case heddlev1.Decision_DECISION_ACCEPT, heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT:
 		return nil
 	case heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION:
-		p.t.lt.memory.AllowFiles(paths)
+		p.t.lt.remember(func(m *approval.Memory) { m.AllowFiles(paths) })
 		return nil
 	case heddlev1.Decision_DECISION_DECLINE, heddlev1.Decision_DECISION_CANCEL:
 		p.close(heddlev1.ItemStatus_ITEM_STATUS_DECLINED, nil)
@@ -185,7 +187,7 @@ func (p *patching) apply(a *heddlev1.Approval, paths []string) *result {
 // executor.
 func (p *patching) write(ctx context.Context, began time.Time) result {
 	t := p.t
-	res, err := t.lt.act(ctx, p.commitAction())
+	res, err := t.lt.actUnder(ctx, p.commitAction(), p.epoch)
 	if suspended(ctx) && err != nil {
 		return result{}
 	}

@@ -39,6 +39,8 @@ type Spec struct {
 	// Network takes part in what a proxied network decides; nil refuses what the
 	// policy does not allow.
 	Network Network
+	// Epoch, when not 0, is that of the lease under which alone the action may run.
+	Epoch uint64
 }
 
 // Handle is one dispatched action.
@@ -57,7 +59,8 @@ type Handle interface {
 // Dispatcher sends actions to executors.
 type Dispatcher interface {
 	Start(ctx context.Context, s Spec) (Handle, error)
-	// Reattach finds an action again that was started before a restart.
+	// Reattach finds an action again that was started before a restart. The error
+	// is an *Undelivered when the action may be sent again.
 	Reattach(ctx context.Context, s Spec, fromOffset int64) (Handle, error)
 	// ReleaseThread ends the thread's lease and with it everything it runs.
 	ReleaseThread(ctx context.Context, threadID string) error

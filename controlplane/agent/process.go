@@ -44,8 +44,9 @@ type process struct {
 	command   string
 	tty       bool
 	escalated bool
-	// intent is set for a process from before a restart.
+	// intent is set for a process from before a restart, and late then too.
 	intent *heddlev1.ActionIntent
+	late   *late
 	// done is closed when the item's completion is in the log's queue.
 	done  chan struct{}
 	hosts hosts

@@ -155,7 +155,7 @@ func callOf(history []*heddlev1.HistoryEntry, callID string) *heddlev1.ToolCall 
 func (lt *live) restoreProcess(item *heddlev1.Item, intent *heddlev1.ActionIntent, size int64) *process {
 	p := &process{
 		lt: lt, turnID: item.GetTurnId(), item: item, action: &executorv1.Action{ActionId: intent.GetActionId()}, done: make(chan struct{}),
-		total: size, announced: size, intent: intent,
+		total: size, announced: size, intent: intent, late: newLate(),
 	}
 	p.id, _ = strconv.ParseInt(item.GetCommandExecution().GetProcessId(), 10, 64)
 	lt.mu.Lock()
@@ -187,7 +187,11 @@ func (p *process) reattach() {
 	from := p.total
 	p.mu.Unlock()
 	p.follow(func(ctx context.Context) (Handle, error) {
-		return p.lt.agent.cfg.Dispatcher.Reattach(ctx, p.spec(p.lt.principal), from)
+		h, err := p.lt.agent.cfg.Dispatcher.Reattach(ctx, p.spec(p.lt.principal), from)
+		if u, ok := errors.AsType[*Undelivered](err); ok && from == 0 {
+			return p.deliver(ctx, u)
+		}
+		return h, err
 	})
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -143,6 +144,7 @@ func (t *turn) resumeProcess(ctx context.Context, c *pastCall) result {
 			e.args = args
 		}
 	}
+	t.agent.wg.Go(func() { t.offer(c, p, e.args) })
 	return e.wait(ctx, time.Now())
 }
 
@@ -157,6 +159,11 @@ func (t *turn) resumeCommit(ctx context.Context, c *pastCall) result {
 		defer cancel()
 	}
 	h, err := t.agent.cfg.Dispatcher.Reattach(wait, Spec{ThreadID: t.lt.id, Principal: t.lt.principal, Action: &executorv1.Action{ActionId: intent.GetActionId()}}, 0)
+	if u, ok := errors.AsType[*Undelivered](err); ok {
+		if r := t.writeLate(ctx, c, intent, u); r != nil {
+			return *r
+		}
+	}
 	var res *executorv1.ActionResult
 	if err == nil {
 		res, err = h.Result(wait)
@@ -185,6 +192,7 @@ func (t *turn) resumeQuestion(ctx context.Context, c *pastCall) result {
 	asked := t.resume.asked[c.item.GetId()]
 	if ctx.Err() != nil && !suspended(ctx) {
 		t.cancelQuestion(asked)
+		t.dropEnv(ctx, asked.Approval().GetId())
 		t.closeItem(c.item, heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "cancelled", Message: "the turn was interrupted before an answer"})
 		return result{}
 	}
@@ -202,7 +210,12 @@ func (t *turn) resumeQuestion(ctx context.Context, c *pastCall) result {
 
 func (t *turn) resumeAskedCommand(ctx context.Context, c *pastCall, args *tool.ExecCommand, asked *approval.Pending) (r result) {
 	settings := t.settings()
-	e := &execution{t: t, req: c.req, args: args, argv: c.item.GetCommandExecution().GetArgv(), asked: asked}
+	shown := c.decided
+	if asked != nil {
+		shown = asked.Approval()
+	}
+	e := &execution{t: t, req: c.req, args: args, argv: c.item.GetCommandExecution().GetArgv(), asked: asked, env: t.keptEnv(shown.GetId())}
+	defer t.dropEnv(ctx, shown.GetId())
 	policy := settings.GetSandbox()
 	if args.Escalated {
 		policy = unsandboxed(policy)
@@ -215,10 +228,6 @@ func (t *turn) resumeAskedCommand(ctx context.Context, c *pastCall, args *tool.E
 	e.item = c.item
 	e.proc.item = c.item
 	e.intent.ItemId = c.item.GetId()
-	shown := c.decided
-	if asked != nil {
-		shown = asked.Approval()
-	}
 	if !bytes.Equal(shown.GetActionHash(), e.action.GetActionHash()) {
 		t.cancelQuestion(asked)
 		t.lt.dropProcess(e.proc)

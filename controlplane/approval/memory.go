@@ -45,6 +45,25 @@ func (m *Memory) FilesAllowed(paths []string) bool {
 	return len(paths) > 0
 }
 
+// Load adds what Bytes returned before.
+func (m *Memory) Load(b []byte) {
+	for len(b) >= sha256.Size {
+		m.add([sha256.Size]byte(b[:sha256.Size]))
+		b = b[sha256.Size:]
+	}
+}
+
+// Bytes is everything that is remembered, in a form that Load takes.
+func (m *Memory) Bytes() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := make([]byte, 0, len(m.keys)*sha256.Size)
+	for k := range m.keys {
+		b = append(b, k[:]...)
+	}
+	return b
+}
+
 func (m *Memory) add(k [sha256.Size]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

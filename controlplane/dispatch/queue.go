@@ -54,7 +54,12 @@ func (d *Dispatcher) placeAll() {
 // why not; mu is held.
 func (d *Dispatcher) place(a *action) bool {
 	now := d.cfg.Clock()
-	if l, held := d.lessor.Scope(a.spec.Scope); held {
+	l, held := d.lessor.Scope(a.spec.Scope)
+	if only := a.spec.Epoch; only != 0 && (!held || l.Epoch != only) {
+		d.conclude(a, nil, errdefs.New(errdefs.UnknownOutcome, "outcome of action %s is unknown: the lease that it may have run under has ended", a.id).With("action_id", a.id))
+		return true
+	}
+	if held {
 		ex := d.executors[l.Holder]
 		reason := d.whyNotHolder(a, l, ex)
 		if reason != "" {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
@@ -14,8 +15,10 @@ type claim struct {
 	output    func(*executorv1.OutputChunk) error
 	from      int64
 	until     time.Time
-	// back is set when the holder of the scope came back without the action.
+	// back is set when the holder of the scope came back without the action, epoch
+	// when it still holds the scope: that of its lease.
 	back    bool
+	epoch   uint64
 	outcome chan claimed // buffered, answered once
 }
 
@@ -30,12 +33,22 @@ func (d *Dispatcher) failClaim(c *claim, err error) {
 	c.outcome <- claimed{err: err}
 }
 
+// UnderEpoch is a detail of an UnknownOutcome error: the holder of the scope is
+// here, under the lease with this epoch, and does not have the action. It never
+// had it, or will know it by its id; so it may be sent again, to this holder only
+// (Spec.Epoch).
+const UnderEpoch = "under_epoch"
+
 // unknown is the error of a claim that nothing answered.
 func (c *claim) unknown() error {
 	e := errdefs.New(errdefs.UnknownOutcome, "outcome of action %s is unknown: no executor came back with it", c.id).With("action_id", c.id)
 	if c.back {
 		e = errdefs.New(errdefs.UnknownOutcome, "outcome of action %s is unknown: its executor came back without it", c.id).With("action_id", c.id)
-		return e.With("executor_back", "true")
+		e = e.With("executor_back", "true")
+		if c.epoch != 0 {
+			e = e.With(UnderEpoch, strconv.FormatUint(c.epoch, 10))
+		}
+		return e
 	}
 	return e
 }
@@ -210,6 +223,9 @@ func (d *Dispatcher) resumeClaims(ex *executor, now time.Time) {
 // shorten ends a claim's wait soon: the holder of its scope is back.
 func (d *Dispatcher) shorten(c *claim, now time.Time) {
 	c.back = true
+	if l, held := d.lessor.Scope(c.scope); held && !l.Revoked {
+		c.epoch = l.Epoch
+	}
 	if t := now.Add(d.cfg.OutboxWait); t.Before(c.until) {
 		c.until = t
 		d.poke()

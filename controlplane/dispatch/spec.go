@@ -24,6 +24,10 @@ type Spec struct {
 	// Network takes part in what a proxied network decides; nil refuses what the
 	// policy does not allow.
 	Network Network
+	// Epoch, when not 0, is that of the lease under which alone the action may run:
+	// one that is sent again to the executor that may have had it. It ends as
+	// UnknownOutcome once the scope is held otherwise.
+	Epoch uint64
 	// Priority in the queue; higher goes first, equal ones in order of arrival.
 	Priority int
 	// Wait overrides Config.Wait; negative waits for an executor without limit.

@@ -307,6 +307,9 @@ func (s *threadService) DeleteThread(ctx context.Context, r *heddlev1.DeleteThre
 	if err := s.cfg.Outputs.DeleteThread(id); err != nil {
 		s.cfg.Logger.Error("delete output of a thread", "thread", id, "error", err)
 	}
+	if err := s.cfg.Agent.Forget(ctx, id); err != nil {
+		s.cfg.Logger.Error("forget what was accepted in a thread", "thread", id, "error", err)
+	}
 	return &heddlev1.DeleteThreadResponse{}, nil
 }
 
