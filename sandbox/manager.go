@@ -307,7 +307,7 @@ func (s *Sandbox) create(c *creation) {
 }
 
 // surveyWait is how long a new instance may wait for what is known of its repositories. It is hidden behind the
-// first model call; with a larger tree, change times tell the user's from what commands made.
+// first model call; of what is read later, change times tell the user's from what commands made.
 const surveyWait = 20 * time.Millisecond
 
 // survey learns what repositories lie in the roots.
@@ -327,7 +327,7 @@ func (s *Sandbox) survey(pl *plan) {
 	}
 	done := make(chan struct{})
 	sc.wg.Go(func() {
-		sc.addLate(sc.look(true))
+		sc.addLate(sc.look())
 		<-sc.turn
 		close(done)
 	})

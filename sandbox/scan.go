@@ -18,8 +18,6 @@ const (
 	maxDirs  = 32768
 	maxRepos = 1024
 	maxDepth = 64
-	// clockTick is the coarsest step of file times; a change within one of the last look may not show.
-	clockTick = 11 * time.Millisecond
 	// inlineDirs is up to how many directories the look after a command is part of its end at once.
 	inlineDirs = 256
 	// minLook is how long a command's end waits for its look at least: a result that came earlier would leave a
@@ -32,8 +30,9 @@ const (
 
 // scanner finds repositories below the writable roots and what commands put into them that git would run later:
 // no mount can prevent that, because names may appear anywhere. It compares directories by their change times, which
-// cannot be set, so an unchanged tree costs one stat per directory. What changed before any command of this sandbox
-// ran is the user's own and becomes known; what changed since is moved away or defused, and told.
+// cannot be set, so an unchanged tree costs one stat per directory. What was read while no command ran is the user's
+// own and becomes known. Of what was not, what changed before the first of the running commands began is the user's
+// too; the rest is moved away or defused, and told. Which of them it is is asked after the reading, never before.
 type scanner struct {
 	log        *slog.Logger
 	quarantine string
@@ -47,17 +46,20 @@ type scanner struct {
 	repos      map[string]*repo
 	moved      map[fileID]known // what was known of repositories, for when they are renamed
 	pointers   map[string]*pointer
+	kinds      map[uint64]stampKind // of devices
 	dirs       int
-	looked     int64 // when the last look began
+	looked     time.Time // when the last look began
 
+	stamper *stamper
 	size    atomic.Int64
-	started atomic.Bool // a command has run
-	dirty   atomic.Bool // a file action was not followed by a look yet
+	remote  atomic.Bool // something lies where stamps tell nothing
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
 	running int
-	since   int64 // changes from here on may be those of commands; 0: nothing has run
+	since   moment    // changes from here on may be those of commands; valid while something runs
+	dirty   bool      // a file action was not followed by a look yet
+	acted   time.Time // when the last file action ended
 	late    []Violation
 }
 
@@ -68,7 +70,7 @@ type scanDir struct {
 	name  string
 	id    fileID
 	ctime int64
-	again bool // changed too short before it was read, or never read
+	again bool // was never read, or may have changed again with the same stamp
 	git   bool // a repository: only its submodules are of interest
 	kids  []*scanDir
 }
@@ -82,8 +84,8 @@ type pointer struct {
 }
 
 func newScanner(log *slog.Logger, quarantine string) *scanner {
-	return &scanner{log: log, quarantine: quarantine, turn: make(chan struct{}, 1), repos: map[string]*repo{},
-		moved: map[fileID]known{}, pointers: map[string]*pointer{}, exposed: map[string]bool{}}
+	return &scanner{log: log, quarantine: quarantine, turn: make(chan struct{}, 1), repos: map[string]*repo{}, stamper: newStamper(),
+		moved: map[fileID]known{}, pointers: map[string]*pointer{}, exposed: map[string]bool{}, kinds: map[uint64]stampKind{}}
 }
 
 // update takes over what a new instance mounts. The caller holds the turn.
@@ -134,31 +136,59 @@ func (sc *scanner) expose() {
 
 // begin tells that a command or file action starts.
 func (sc *scanner) begin() {
+	if sc.remote.Load() {
+		sc.lookBefore()
+	}
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	sc.started.Store(true)
-	if sc.since == 0 {
-		sc.since = time.Now().Add(-clockTick).UnixNano()
+	if sc.running == 0 && !sc.dirty {
+		sc.since = sc.stamper.now()
 	}
 	sc.running++
+}
+
+// lookBefore makes known what the user did, where no stamp would tell it from what commands do.
+func (sc *scanner) lookBefore() {
+	if _, ran := sc.ran(); ran {
+		return
+	}
+	done := make(chan struct{})
+	sc.wg.Go(func() {
+		sc.turn <- struct{}{}
+		sc.addLate(sc.look())
+		<-sc.turn
+		close(done)
+	})
+	t := time.NewTimer(minLook)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
 }
 
 // leave tells that what began has ended and was looked at.
 func (sc *scanner) leave() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if sc.running--; sc.running == 0 && !sc.dirty.Load() {
-		sc.since = 0
-	}
+	sc.running--
+}
+
+// ran tells from when on changes may be those of commands. While nothing has run since the last look, all are the
+// user's.
+func (sc *scanner) ran() (moment, bool) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return sc.since, sc.running > 0 || sc.dirty
 }
 
 // end looks at what a command that took d left, and returns that with what was found late of earlier ones.
 func (sc *scanner) end(d time.Duration) []Violation {
-	ended := time.Now().UnixNano()
+	ended := time.Now()
 	if sc.size.Load() <= inlineDirs {
 		select {
 		case sc.turn <- struct{}{}:
-			v := sc.look(false)
+			v := sc.look()
 			<-sc.turn
 			sc.leave()
 			return append(sc.takeLate(), v...)
@@ -187,30 +217,36 @@ func (sc *scanner) end(d time.Duration) []Violation {
 	}
 }
 
-// lookAfter looks unless somebody else began to do so after the time given.
-func (sc *scanner) lookAfter(t int64) []Violation {
+// lookAfter looks unless somebody else began to do so after t.
+func (sc *scanner) lookAfter(t time.Time) []Violation {
 	sc.turn <- struct{}{}
 	defer func() { <-sc.turn }()
-	if sc.looked > t {
+	if sc.looked.After(t) {
 		return nil
 	}
-	return sc.look(false)
+	return sc.look()
 }
 
 // touched is told of a file action that has ended; it is followed by a look soon, or at the end of a command.
 func (sc *scanner) touched() {
-	if !sc.dirty.Swap(true) {
-		ended := time.Now().UnixNano()
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.acted = time.Now()
+	if !sc.dirty {
+		sc.dirty = true
 		sc.wg.Add(1)
 		time.AfterFunc(settleLook, func() {
 			defer sc.wg.Done()
-			sc.dirty.Store(false)
-			sc.begin()
-			sc.addLate(sc.lookAfter(ended + int64(settleLook)/2))
+			sc.mu.Lock()
+			sc.running++ // with the moment of the first action, which dirty has kept
+			sc.dirty = false
+			acted := sc.acted
+			sc.mu.Unlock()
+			sc.addLate(sc.lookAfter(acted))
 			sc.leave()
 		})
 	}
-	sc.leave()
+	sc.running--
 }
 
 func (sc *scanner) addLate(v []Violation) {
@@ -230,27 +266,18 @@ func (sc *scanner) takeLate() []Violation {
 // close waits for looks that are under way and logs what nobody was told of.
 func (sc *scanner) close() {
 	sc.wg.Wait()
+	sc.stamper.close()
 	for _, v := range sc.takeLate() {
 		sc.log.Warn("found after the last command of a sandbox", "path", v.Path, "what", v.What, "moved to", v.Quarantine)
 	}
 }
 
-// trust says what a repository that was not known before is held to be.
-type trust uint8
-
-const (
-	trustNone trust = iota // commands made it
-	trustOld               // what in it is older than any command is the user's
-	trustAll               // the user made it
-)
-
 // pass is one look.
 type pass struct {
 	*scanner
-	now, since int64
-	first      bool
-	queue      []scanStep // directories that were never read: broad before deep, so that the bounds fall on the deepest
-	out        []Violation
+	now   moment     // when it began
+	queue []scanStep // directories that were never read: broad before deep, so that the bounds fall on the deepest
+	out   []Violation
 }
 
 type scanStep struct {
@@ -260,13 +287,15 @@ type scanStep struct {
 }
 
 // look compares everything with the last look. The caller holds the turn.
-func (sc *scanner) look(first bool) []Violation {
-	now := time.Now()
-	sc.mu.Lock()
-	p := &pass{scanner: sc, now: now.UnixNano(), since: sc.since, first: first}
-	sc.mu.Unlock()
-	sc.looked = p.now
-	for _, r := range sc.roots {
+func (sc *scanner) look() []Violation { return sc.newPass().run() }
+
+func (sc *scanner) newPass() *pass {
+	sc.looked = time.Now()
+	return &pass{scanner: sc, now: sc.stamper.now()}
+}
+
+func (p *pass) run() []Violation {
+	for _, r := range p.roots {
 		p.visit(r, r.name, 0)
 	}
 	for len(p.queue) > 0 {
@@ -274,40 +303,61 @@ func (sc *scanner) look(first bool) []Violation {
 		p.queue = p.queue[1:]
 		p.visit(q.dir, q.path, q.depth)
 	}
-	for path := range sc.gits {
-		p.found(path, trustOld)
+	for path := range p.gits {
+		p.found(path, true)
 	}
-	sc.expose()
-	for path := range sc.exposed {
+	p.expose()
+	for path := range p.exposed {
 		if st, ok := lstat(path); ok && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			p.found(path, trustOld)
+			p.found(path, true)
 		} else if ok && p.pointers[path] == nil {
 			p.pointers[path] = &pointer{}
 		}
 	}
-	for path, ptr := range sc.pointers {
+	for path, ptr := range p.pointers {
 		p.pointer(path, ptr)
 	}
-	for path, r := range sc.repos {
-		p.check(path, r)
+	for more := true; more; { // one may lead to others
+		more = false
+		for path, r := range p.repos {
+			if r.looked != p.looked {
+				r.looked, more = p.looked, true
+				p.check(path, r)
+			}
+		}
 	}
-	sc.size.Store(int64(sc.dirs + 8*len(sc.repos)))
+	p.size.Store(int64(p.dirs + 8*len(p.repos)))
 	return p.out
 }
 
-// trusts judges something new by the change time of the directory that holds its name.
-func (p *pass) trusts(ctime int64) trust {
-	switch {
-	case p.first && !p.started.Load(), ctime < p.since, p.since == 0:
-		return trustAll
-	case p.first:
-		return trustOld
+// kind tells who stamps the files of a device.
+func (p *pass) kind(dev uint64, path string) stampKind {
+	k := p.kinds[dev]
+	if k == 0 {
+		k = stampKindOf(path)
+		p.kinds[dev] = k
+		if k == stampRemote {
+			p.remote.Store(true)
+		}
 	}
-	return trustNone
+	return k
 }
 
-// recent reports whether a change may be followed by another with the same time.
-func (p *pass) recent(ctime int64) bool { return p.now-ctime < int64(3*clockTick) }
+// users reports whether a change with this stamp, of something that was read already, is the user's for certain.
+func (p *pass) users(k stampKind, ctime int64) bool {
+	since, ran := p.ran()
+	return !ran || k.before(ctime, since.today())
+}
+
+// unsettled reports whether something that was read in this look may change again without another stamp. Memory that
+// a running command has mapped changes so, but only after a first change that is stamped.
+func (p *pass) unsettled(k stampKind, ctime int64) bool {
+	at := p.now
+	if since, ran := p.ran(); ran {
+		at = since
+	}
+	return !k.before(ctime, at.today())
+}
 
 func lstat(path string) (st unix.Stat_t, ok bool) { return st, unix.Lstat(path, &st) == nil }
 
@@ -320,7 +370,7 @@ func (p *pass) visit(d *scanDir, path string, depth int) bool {
 	}
 	id, ctime := fileID{st.Dev, st.Ino}, st.Ctim.Nano()
 	if d.id != id || d.ctime != ctime || d.again {
-		d.id, d.ctime, d.again = id, ctime, p.recent(ctime)
+		d.id, d.ctime, d.again = id, ctime, !p.kind(st.Dev, path).before(ctime, p.now.today())
 		p.read(d, path, depth)
 	}
 	if len(d.kids) == 0 {
@@ -359,7 +409,7 @@ func (p *pass) read(d *scanDir, path string, depth int) {
 		old[k.name] = k
 	}
 	d.kids = nil
-	var head, objects, refs bool
+	var head, objects, refs, found bool
 	for {
 		ents, err := f.ReadDir(512)
 		for _, e := range ents {
@@ -375,7 +425,7 @@ func (p *pass) read(d *scanDir, path string, depth int) {
 					}
 					continue
 				}
-				p.found(at, p.trusts(d.ctime))
+				found = true
 			case name == "HEAD":
 				head = true
 			case !e.IsDir():
@@ -405,8 +455,22 @@ func (p *pass) read(d *scanDir, path string, depth int) {
 	for _, k := range old {
 		p.forget(k)
 	}
-	if head && objects && refs && !d.git { // git takes such a directory for a repository by its layout
-		p.found(path, p.trusts(d.ctime))
+	layout := head && objects && refs && !d.git // git takes such a directory for a repository
+	if !found && !layout {
+		return
+	}
+	// Names may have come since the change time was looked at.
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	if err != nil || d.id != (fileID{st.Dev, st.Ino}) {
+		d.again = true
+	}
+	mine := err == nil && p.users(p.kind(st.Dev, path), st.Ctim.Nano())
+	if found {
+		p.found(filepath.Join(path, gitName), mine)
+	}
+	if layout {
+		p.found(path, mine)
 		d.git = true
 		d.kids = slices.DeleteFunc(d.kids, func(k *scanDir) bool {
 			if k.name != "modules" {
@@ -428,7 +492,7 @@ func (p *pass) pointer(path string, ptr *pointer) {
 	if ptr.id == id && ptr.ctime == ctime && !ptr.again {
 		return
 	}
-	ptr.id, ptr.ctime, ptr.again = id, ctime, p.recent(ctime)
+	kind := p.kind(st.Dev, path)
 	to := ""
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		to, _ = os.Readlink(path)
@@ -437,17 +501,21 @@ func (p *pass) pointer(path string, ptr *pointer) {
 			to = strings.TrimSpace(dir)
 		}
 	}
+	ptr.id, ptr.ctime, ptr.again = id, ctime, p.unsettled(kind, ctime)
 	if to == "" {
 		return // git does not take it for a repository
 	}
-	trusted := p.trusts(ctime)
+	mine := false
+	if now, ok := lstat(path); ok && id == (fileID{now.Dev, now.Ino}) { // it may have changed before it was read
+		mine = p.users(kind, now.Ctim.Nano())
+	}
 	to = absolute(to, filepath.Dir(path))
 	real, err := filepath.EvalSymlinks(to)
 	if err != nil {
 		ptr.again, real = true, to // what is missing may appear
 	}
 	if !p.inside(real) {
-		if trusted != trustNone || ptr.known == real {
+		if mine || ptr.known == real {
 			ptr.known = real
 			return
 		}
@@ -456,7 +524,7 @@ func (p *pass) pointer(path string, ptr *pointer) {
 		return
 	}
 	if err == nil {
-		p.found(real, trusted)
+		p.found(real, mine)
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,15 +29,16 @@ const (
 // repo is a git directory that was looked at.
 type repo struct {
 	id      fileID
-	trust   trust
+	mine    bool            // it was there before commands ran: so is what in it is older than they
 	allowed map[string]bool // findings that are the user's, or were told and could not be removed
 	watch   []string        // names whose change calls for a closer look
 	stamps  []int64
 	again   bool
+	looked  time.Time // which look came to it last
 }
 
-// found notes a git directory.
-func (p *pass) found(path string, t trust) {
+// found notes a git directory; mine says that its name was made by the user.
+func (p *pass) found(path string, mine bool) {
 	st, ok := lstat(path)
 	if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return
@@ -49,12 +52,12 @@ func (p *pass) found(path string, t trust) {
 	if r := p.repos[path]; r != nil && r.id == id || len(p.repos) >= maxRepos && r == nil {
 		return
 	}
-	r := &repo{id: id, trust: t, again: true, allowed: map[string]bool{}}
+	r := &repo{id: id, mine: mine, again: true, allowed: map[string]bool{}}
 	name := filepath.Base(path)
 	if k := p.moved[id]; k.name == name { // what contains it was renamed; only that keeps the name
-		r.trust, r.allowed = trustNone, k.allowed
+		r.mine, r.allowed = false, k.allowed
 	} else if k.name != "" {
-		r.trust = trustNone
+		r.mine = false
 	}
 	p.repos[path], p.moved[id] = r, known{name, r.allowed}
 }
@@ -97,7 +100,7 @@ func (p *pass) check(path string, r *repo) {
 	if !r.again && slices.Equal(stamps, r.stamps) {
 		return
 	}
-	before := len(r.watch)
+	kind, before := p.kind(st.Dev, path), len(r.watch)
 	dir, err := openDir(path)
 	if err != nil {
 		return
@@ -107,18 +110,20 @@ func (p *pass) check(path string, r *repo) {
 	in.all()
 	slices.Sort(in.watch)
 	r.watch = slices.Compact(in.watch)
-	r.stamps, r.again = stamps, p.recent(newest) || len(r.watch) != before || r.stamps == nil
+	r.stamps, r.again = stamps, p.unsettled(kind, newest) || len(r.watch) != before || r.stamps == nil
+	since, ran := p.ran()
+	since = since.today()
 	var bad []finding
 	for _, f := range in.out {
 		switch {
 		case r.allowed[f.id]:
-		case r.trust == trustAll, r.trust == trustOld && f.ctime < p.since, p.since == 0:
+		case !ran, r.mine && kind.before(f.ctime, since):
 			r.allowed[f.id] = true
 		default:
 			bad = append(bad, f)
 		}
 	}
-	r.trust = trustOld
+	r.mine = true
 	if len(bad) > 0 {
 		r.again = true
 		p.act(path, dir, r, bad)
@@ -235,6 +240,15 @@ func (in *inspection) ctime(rel string) (unix.Stat_t, bool) {
 	return lstat(filepath.Join(in.path, rel))
 }
 
+// changed returns when a name below the repository changed that was read by now, and has changed before at the
+// earliest.
+func (in *inspection) changed(rel string) int64 {
+	if st, ok := lstat(filepath.Join(in.path, rel)); ok {
+		return st.Ctim.Nano()
+	}
+	return math.MaxInt64 // it is gone: what was read of it may have been anything's
+}
+
 func (in *inspection) all() {
 	in.links(".")
 	in.links("logs")
@@ -243,9 +257,9 @@ func (in *inspection) all() {
 	in.config("config.worktree")
 	in.common("commondir")
 	in.worktrees()
-	if st, ok := in.ctime(todoName); ok {
+	if _, ok := in.ctime(todoName); ok {
 		if b, err := readBelow(in.dir, todoName, gitconf.MaxBytes); err == nil && slices.ContainsFunc(bytes.Split(b, []byte("\n")), runsCommand) {
-			in.add(finding{rel: todoName, id: todoName + ":" + digest(b), ctime: st.Ctim.Nano(), fix: fixTodo,
+			in.add(finding{rel: todoName, id: todoName + ":" + digest(b), ctime: in.changed(todoName), fix: fixTodo,
 				what: "a rebase was left unfinished with commands that git would run when it goes on; they are comments now"})
 		}
 	}
@@ -261,12 +275,11 @@ func (in *inspection) links(rel string) {
 			continue
 		}
 		name := filepath.Join(rel, e.Name())
-		st, ok := lstat(filepath.Join(in.path, name))
 		to, err := os.Readlink(filepath.Join(in.path, name))
-		if !ok || err != nil || name == "HEAD" && strings.HasPrefix(to, "refs/") && !strings.Contains(to, "..") {
+		if err != nil || name == "HEAD" && strings.HasPrefix(to, "refs/") && !strings.Contains(to, "..") {
 			continue
 		}
-		in.add(finding{rel: name, id: "link:" + name + ":" + to, ctime: st.Ctim.Nano(), what: "a command made a link of this, which git would follow"})
+		in.add(finding{rel: name, id: "link:" + name + ":" + to, ctime: in.changed(name), what: "a command made a link of this, which git would follow"})
 	}
 }
 
@@ -283,8 +296,7 @@ func (in *inspection) list(rel string) []os.DirEntry {
 
 // hooks finds programs that git starts by itself. Git's samples have a suffix that keeps them from running.
 func (in *inspection) hooks() {
-	top, ok := in.ctime("hooks")
-	if !ok {
+	if _, ok := in.ctime("hooks"); !ok {
 		return
 	}
 	n := 0
@@ -296,8 +308,7 @@ func (in *inspection) hooks() {
 			break
 		}
 		rel := filepath.Join("hooks", e.Name())
-		st, ok := in.ctime(rel)
-		if !ok {
+		if _, ok := in.ctime(rel); !ok {
 			continue
 		}
 		what := "?"
@@ -307,7 +318,7 @@ func (in *inspection) hooks() {
 			what = digest(b)
 		}
 		// A whole directory of old files may have been moved here.
-		in.add(finding{rel: rel, id: rel + ":" + what, ctime: max(st.Ctim.Nano(), top.Ctim.Nano()), what: "a command made or changed this hook, which git would run"})
+		in.add(finding{rel: rel, id: rel + ":" + what, ctime: max(in.changed(rel), in.changed("hooks")), what: "a command made or changed this hook, which git would run"})
 	}
 }
 
@@ -318,8 +329,7 @@ func digest(b []byte) string {
 
 // config finds entries that are not known to be harmless.
 func (in *inspection) config(rel string) {
-	st, ok := in.ctime(rel)
-	if !ok {
+	if _, ok := in.ctime(rel); !ok {
 		return
 	}
 	b, err := readBelow(in.dir, rel, gitconf.MaxBytes)
@@ -327,13 +337,14 @@ func (in *inspection) config(rel string) {
 	if err == nil {
 		list, err = gitconf.Parse(b)
 	}
+	changed := in.changed(rel)
 	if err != nil {
-		in.add(finding{rel: rel, id: rel + ":" + digest(b), ctime: st.Ctim.Nano(), what: fmt.Sprintf("a command left a git configuration that cannot be judged: %v", err)})
+		in.add(finding{rel: rel, id: rel + ":" + digest(b), ctime: changed, what: fmt.Sprintf("a command left a git configuration that cannot be judged: %v", err)})
 		return
 	}
 	for _, e := range list {
 		if !gitconf.Harmless(e, in.checkout) {
-			in.add(finding{rel: rel, id: rel + ":" + e.String(), ctime: st.Ctim.Nano(), fix: fixConfig,
+			in.add(finding{rel: rel, id: rel + ":" + e.String(), ctime: changed, fix: fixConfig,
 				what: "a command set " + strconv.QuoteToGraphic(e.Name()) + ", which git would run or follow"})
 		}
 	}
@@ -361,11 +372,11 @@ func (in *inspection) common(rel string) {
 	}
 	if err == nil && in.p.inside(to) {
 		if filepath.Dir(rel) == "." || to != in.path {
-			in.p.found(to, in.p.trusts(st.Ctim.Nano()))
+			in.p.found(to, in.p.users(in.p.kind(st.Dev, in.path), in.changed(rel)))
 		}
 		return
 	}
-	in.add(finding{rel: rel, id: rel + ":" + to, ctime: st.Ctim.Nano(), what: "a command made this lead git outside the writable folders"})
+	in.add(finding{rel: rel, id: rel + ":" + to, ctime: in.changed(rel), what: "a command made this lead git outside the writable folders"})
 }
 
 // worktrees looks at the linked worktrees of a repository that are not repositories of their own here.

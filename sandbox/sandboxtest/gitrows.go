@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/heddle-dev/heddle/sandbox"
 )
@@ -163,7 +162,6 @@ rm -f .git/hooks/*.sample */*/.git/hooks/*.sample; mkdir payloadhooks; `+hook("p
 	}
 	e.must(os.WriteFile(filepath.Join(w, ".git"), []byte("gitdir: "+ws+"/.git/worktrees/w\n"), 0o644))
 	e.must(os.WriteFile(filepath.Join(ws, ".git/worktrees/w/gitdir"), []byte(w+"/.git\n"), 0o644))
-	time.Sleep(30 * time.Millisecond) // what the user makes in the moment before a command could be the command's
 	return ws, w
 }
 
