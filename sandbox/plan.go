@@ -127,6 +127,9 @@ func (pl *plan) findRoots(p Policy) error {
 		}
 		all = append(all, ws)
 		real := ws.real
+		if err := p.pinned(p.Workspace, real); err != nil {
+			return err
+		}
 		if fi, err := os.Lstat(real); err != nil || !fi.IsDir() {
 			return fmt.Errorf("sandbox workspace %s is not a directory", p.Workspace)
 		}
@@ -156,6 +159,9 @@ func (pl *plan) findRoots(p Policy) error {
 		}
 		all = append(all, r)
 		pl.watch = append(pl.watch, identify(r.real))
+		if err := p.pinned(w, r.real); err != nil {
+			return err
+		}
 		if err := add(r.real); err != nil {
 			return err
 		}

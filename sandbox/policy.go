@@ -131,6 +131,9 @@ type Policy struct {
 	Workspace string
 	// WritableRoots are further absolute paths that WorkspaceWrite can write.
 	WritableRoots []string
+	// Pins say where the workspace and the writable roots led when they were given. Acquire, and every call on a
+	// sandbox, fails with *MovedError when one of them leads elsewhere.
+	Pins []Pin
 	// Protected are names directly under each writable root that stay read-only. nil means
 	// DefaultProtected; an empty, non-nil slice protects nothing.
 	Protected []string
@@ -187,6 +190,9 @@ func (p Policy) normalized() (Policy, error) {
 		return slices.Compact(out)
 	}
 	p.WritableRoots = list("writable root", p.WritableRoots)
+	if perr := p.normalizePins(); err == nil {
+		err = perr
+	}
 	p.DenyRead = list("deny-read path", p.DenyRead)
 	p.Protected = slices.Compact(slices.Sorted(slices.Values(p.Protected)))
 	p.Limits = p.Limits.normalized(p.Level)

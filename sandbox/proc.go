@@ -71,6 +71,11 @@ func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err erro
 	if req.Dir == "" {
 		req.Dir = b.plan.dir
 	}
+	if !b.policy.Level.Contained() { // no mount holds the folder in its place
+		if folder, below := b.policy.pinnedDir(req.Dir); folder != "" {
+			req.Below, req.Dir = folder, below
+		}
+	}
 	if p.proxy, err = b.startProxy(ctx, c.Network); err != nil {
 		return nil, err
 	}

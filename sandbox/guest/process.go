@@ -43,12 +43,17 @@ func (s *server) start(m *guestproto.Msg) {
 		s.reply(m.ID, failure(err))
 		return
 	}
-	if err := checkDir(req.Dir, s.setup.Contained); err != nil {
+	dir, err := openWorkDir(req, s.setup.Contained)
+	if err != nil {
 		r := failure(err)
 		r.Body = []byte("dir")
 		s.reply(m.ID, r)
 		return
 	}
+	if req.Below != "" { // by its descriptor, because what leads to it may change
+		req.Dir = "/proc/self/fd/" + strconv.Itoa(int(dir.Fd()))
+	}
+	defer dir.Close()
 	st, err := s.takeStreams(m, req)
 	if err != nil {
 		s.reply(m.ID, failure(err))
@@ -59,6 +64,9 @@ func (s *server) start(m *guestproto.Msg) {
 		defer unix.Close(st.master)
 	}
 	path, code, text := lookPath(req.Argv[0], req.Env, req.Dir)
+	if below, ok := strings.CutPrefix(path, req.Dir+"/"); ok && req.Below != "" {
+		path = "./" + below // a subreaper in between does not have the descriptor
+	}
 	if code == 0 {
 		if code, text = s.spawn(m.ID, path, req, st); code == 0 {
 			return
@@ -217,31 +225,49 @@ func (s *server) kill(id uint64) {
 	}
 }
 
-func checkDir(dir string, contained bool) error {
-	fail := func(err error) error { return &os.PathError{Op: "use working directory", Path: dir, Err: err} }
-	if !filepath.IsAbs(dir) {
+// openWorkDir opens the directory that a command starts in.
+func openWorkDir(req guestproto.Start, contained bool) (_ *os.File, err error) {
+	fail := func(err error) (*os.File, error) {
+		return nil, &os.PathError{Op: "use working directory", Path: req.Dir, Err: err}
+	}
+	if !filepath.IsAbs(req.Dir) {
 		return fail(syscall.EINVAL)
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	at, name := unix.AT_FDCWD, req.Dir
+	if req.Below != "" {
+		if at, err = unix.Openat2(unix.AT_FDCWD, req.Below, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_SYMLINKS}); err != nil {
+			return fail(err)
+		}
+		defer unix.Close(at)
+		if name, err = filepath.Rel(req.Below, req.Dir); err != nil {
+			return fail(err)
+		}
+	}
+	fd, err := unix.Openat2(at, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 	if errors.Is(err, unix.ENOSYS) {
-		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err = unix.Openat(at, name, flags, 0)
 	}
 	if err != nil {
 		return fail(err)
 	}
-	defer unix.Close(fd)
+	dir := os.NewFile(uintptr(fd), req.Dir)
+	defer func() {
+		if err != nil {
+			dir.Close()
+		}
+	}()
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
+	if err = unix.Fstatfs(fd, &fs); err != nil {
 		return fail(err)
 	}
 	if contained && fs.Type == unix.PROC_SUPER_MAGIC {
 		return fail(syscall.EACCES)
 	}
-	if err := unix.Faccessat2(fd, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS); err != nil && !errors.Is(err, unix.ENOSYS) {
+	if err = unix.Faccessat2(fd, "", unix.X_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS); err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fail(err)
 	}
-	return nil
+	return dir, nil
 }
 
 // lookPath finds the program as a shell would. On failure it returns the exit status a shell would give.
@@ -249,7 +275,7 @@ func lookPath(name string, env []string, dir string) (path string, code int, tex
 	if strings.ContainsRune(name, '/') {
 		path = name
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
+			path = dir + "/" + path // not cleaned: dir may be a link
 		}
 		if err := executable(path); err != nil {
 			code, text = execFailure(name, err)
@@ -266,9 +292,9 @@ func lookPath(name string, env []string, dir string) (path string, code int, tex
 	denied := false
 	for _, d := range filepath.SplitList(search) {
 		if !filepath.IsAbs(d) {
-			d = filepath.Join(dir, d)
+			d = dir + "/" + d
 		}
-		p := filepath.Join(d, name)
+		p := d + "/" + name
 		err := executable(p)
 		if err == nil {
 			return p, 0, ""

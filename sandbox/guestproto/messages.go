@@ -65,6 +65,7 @@ func DecodeSetup(b []byte) (Setup, error) {
 type Start struct {
 	Argv, Env  []string
 	Dir        string
+	Below      string // when set, Dir lies in this folder, no step to which may be a link
 	TTY        bool
 	Rows, Cols uint16
 	HasCgroup  bool
@@ -78,6 +79,7 @@ func (s Start) Encode() []byte {
 	e.Strs(s.Argv)
 	e.Strs(s.Env)
 	e.Str(s.Dir)
+	e.Str(s.Below)
 	e.Bool(s.TTY)
 	e.Uint(uint64(s.Rows))
 	e.Uint(uint64(s.Cols))
@@ -89,7 +91,7 @@ func (s Start) Encode() []byte {
 
 func DecodeStart(b []byte) (Start, error) {
 	d := Dec{B: b}
-	s := Start{Argv: d.Strs(), Env: d.Strs(), Dir: d.Str(), TTY: d.Bool(), Rows: uint16(d.Uint()), Cols: uint16(d.Uint()),
+	s := Start{Argv: d.Strs(), Env: d.Strs(), Dir: d.Str(), Below: d.Str(), TTY: d.Bool(), Rows: uint16(d.Uint()), Cols: uint16(d.Uint()),
 		HasCgroup: d.Bool(), HasStdin: d.Bool(), HasStdout: d.Bool(), HasStderr: d.Bool()}
 	return s, d.Err
 }

@@ -66,6 +66,7 @@ type Event struct {
 	//	*Event_GitChanged
 	//	*Event_ReadStateChanged
 	//	*Event_NetworkDecided
+	//	*Event_PlacesSeen
 	//	*Event_McpServerStatus
 	//	*Event_McpProgress
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
@@ -426,6 +427,15 @@ func (x *Event) GetNetworkDecided() *NetworkDecided {
 	return nil
 }
 
+func (x *Event) GetPlacesSeen() *PlacesSeen {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_PlacesSeen); ok {
+			return x.PlacesSeen
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetMcpServerStatus() *McpServerStatus {
 	if x != nil {
 		if x, ok := x.Payload.(*Event_McpServerStatus); ok {
@@ -577,6 +587,10 @@ type Event_NetworkDecided struct {
 	NetworkDecided *NetworkDecided `protobuf:"bytes,44,opt,name=network_decided,json=networkDecided,proto3,oneof"`
 }
 
+type Event_PlacesSeen struct {
+	PlacesSeen *PlacesSeen `protobuf:"bytes,48,opt,name=places_seen,json=placesSeen,proto3,oneof"`
+}
+
 type Event_McpServerStatus struct {
 	McpServerStatus *McpServerStatus `protobuf:"bytes,50,opt,name=mcp_server_status,json=mcpServerStatus,proto3,oneof"`
 }
@@ -648,6 +662,8 @@ func (*Event_GitChanged) isEvent_Payload() {}
 func (*Event_ReadStateChanged) isEvent_Payload() {}
 
 func (*Event_NetworkDecided) isEvent_Payload() {}
+
+func (*Event_PlacesSeen) isEvent_Payload() {}
 
 func (*Event_McpServerStatus) isEvent_Payload() {}
 
@@ -1904,6 +1920,52 @@ func (x *WorkspaceSeen) GetInstructionSources() []string {
 	return nil
 }
 
+// PlacesSeen records where folders of the thread lead that it was just given. It
+// makes no notification.
+type PlacesSeen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Places        []*Place               `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlacesSeen) Reset() {
+	*x = PlacesSeen{}
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacesSeen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacesSeen) ProtoMessage() {}
+
+func (x *PlacesSeen) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacesSeen.ProtoReflect.Descriptor instead.
+func (*PlacesSeen) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PlacesSeen) GetPlaces() []*Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
 // ThreadReverted takes the turns of a range of ordinals out of what is shown to
 // clients and to the model. The log keeps them.
 type ThreadReverted struct {
@@ -1919,7 +1981,7 @@ type ThreadReverted struct {
 
 func (x *ThreadReverted) Reset() {
 	*x = ThreadReverted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +1993,7 @@ func (x *ThreadReverted) String() string {
 func (*ThreadReverted) ProtoMessage() {}
 
 func (x *ThreadReverted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2006,7 @@ func (x *ThreadReverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadReverted.ProtoReflect.Descriptor instead.
 func (*ThreadReverted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ThreadReverted) GetBeforeTurnId() string {
@@ -1985,7 +2047,7 @@ type GoalChanged struct {
 
 func (x *GoalChanged) Reset() {
 	*x = GoalChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2059,7 @@ func (x *GoalChanged) String() string {
 func (*GoalChanged) ProtoMessage() {}
 
 func (x *GoalChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2072,7 @@ func (x *GoalChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoalChanged.ProtoReflect.Descriptor instead.
 func (*GoalChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GoalChanged) GetGoal() *Goal {
@@ -2031,7 +2093,7 @@ type GitChanged struct {
 
 func (x *GitChanged) Reset() {
 	*x = GitChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2105,7 @@ func (x *GitChanged) String() string {
 func (*GitChanged) ProtoMessage() {}
 
 func (x *GitChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2118,7 @@ func (x *GitChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitChanged.ProtoReflect.Descriptor instead.
 func (*GitChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GitChanged) GetGit() *GitInfo {
@@ -2075,7 +2137,7 @@ type ReadStateChanged struct {
 
 func (x *ReadStateChanged) Reset() {
 	*x = ReadStateChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2149,7 @@ func (x *ReadStateChanged) String() string {
 func (*ReadStateChanged) ProtoMessage() {}
 
 func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2162,7 @@ func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStateChanged.ProtoReflect.Descriptor instead.
 func (*ReadStateChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadStateChanged) GetReadState() *ReadState {
@@ -2132,7 +2194,7 @@ type NetworkDecided struct {
 
 func (x *NetworkDecided) Reset() {
 	*x = NetworkDecided{}
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2206,7 @@ func (x *NetworkDecided) String() string {
 func (*NetworkDecided) ProtoMessage() {}
 
 func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2219,7 @@ func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDecided.ProtoReflect.Descriptor instead.
 func (*NetworkDecided) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NetworkDecided) GetItemId() string {
@@ -2223,7 +2285,7 @@ type McpServerStatus struct {
 
 func (x *McpServerStatus) Reset() {
 	*x = McpServerStatus{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2297,7 @@ func (x *McpServerStatus) String() string {
 func (*McpServerStatus) ProtoMessage() {}
 
 func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2310,7 @@ func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpServerStatus.ProtoReflect.Descriptor instead.
 func (*McpServerStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *McpServerStatus) GetName() string {
@@ -2283,7 +2345,7 @@ type McpProgress struct {
 
 func (x *McpProgress) Reset() {
 	*x = McpProgress{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2357,7 @@ func (x *McpProgress) String() string {
 func (*McpProgress) ProtoMessage() {}
 
 func (x *McpProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2370,7 @@ func (x *McpProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpProgress.ProtoReflect.Descriptor instead.
 func (*McpProgress) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *McpProgress) GetItemId() string {
@@ -2334,7 +2396,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2408,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2421,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -2384,7 +2446,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2458,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2471,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -2449,7 +2511,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2523,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2536,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -2562,7 +2624,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2636,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2649,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -2631,7 +2693,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2705,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2718,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -2716,7 +2778,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2790,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2803,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -2797,7 +2859,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2871,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2884,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -2858,7 +2920,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2932,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2945,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -2924,7 +2986,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +2998,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3011,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -2976,7 +3038,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3050,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3063,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -3070,7 +3132,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3144,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3157,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -3117,7 +3179,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3191,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3204,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -3176,7 +3238,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3250,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3263,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -3229,7 +3291,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3303,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3316,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -3284,7 +3346,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3358,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3371,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -3352,7 +3414,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3426,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3439,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -3405,7 +3467,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x8c\x13\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xc6\x13\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -3445,7 +3507,9 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\vgit_changed\x18* \x01(\v2\x15.heddle.v1.GitChangedH\x00R\n" +
 	"gitChanged\x12K\n" +
 	"\x12read_state_changed\x18+ \x01(\v2\x1b.heddle.v1.ReadStateChangedH\x00R\x10readStateChanged\x12D\n" +
-	"\x0fnetwork_decided\x18, \x01(\v2\x19.heddle.v1.NetworkDecidedH\x00R\x0enetworkDecided\x12H\n" +
+	"\x0fnetwork_decided\x18, \x01(\v2\x19.heddle.v1.NetworkDecidedH\x00R\x0enetworkDecided\x128\n" +
+	"\vplaces_seen\x180 \x01(\v2\x15.heddle.v1.PlacesSeenH\x00R\n" +
+	"placesSeen\x12H\n" +
 	"\x11mcp_server_status\x182 \x01(\v2\x1a.heddle.v1.McpServerStatusH\x00R\x0fmcpServerStatus\x12;\n" +
 	"\fmcp_progress\x183 \x01(\v2\x16.heddle.v1.McpProgressH\x00R\vmcpProgressB\t\n" +
 	"\apayload\":\n" +
@@ -3516,7 +3580,10 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\tR\amessage\"f\n" +
 	"\rWorkspaceSeen\x12$\n" +
 	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\x12/\n" +
-	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"\x98\x01\n" +
+	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"6\n" +
+	"\n" +
+	"PlacesSeen\x12(\n" +
+	"\x06places\x18\x01 \x03(\v2\x10.heddle.v1.PlaceR\x06places\"\x98\x01\n" +
 	"\x0eThreadReverted\x12$\n" +
 	"\x0ebefore_turn_id\x18\x01 \x01(\tR\fbeforeTurnId\x12#\n" +
 	"\rfirst_ordinal\x18\x02 \x01(\x03R\ffirstOrdinal\x12!\n" +
@@ -3637,7 +3704,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -3664,41 +3731,43 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*ErrorRaised)(nil),         // 22: heddle.v1.ErrorRaised
 	(*WarningRaised)(nil),       // 23: heddle.v1.WarningRaised
 	(*WorkspaceSeen)(nil),       // 24: heddle.v1.WorkspaceSeen
-	(*ThreadReverted)(nil),      // 25: heddle.v1.ThreadReverted
-	(*GoalChanged)(nil),         // 26: heddle.v1.GoalChanged
-	(*GitChanged)(nil),          // 27: heddle.v1.GitChanged
-	(*ReadStateChanged)(nil),    // 28: heddle.v1.ReadStateChanged
-	(*NetworkDecided)(nil),      // 29: heddle.v1.NetworkDecided
-	(*McpServerStatus)(nil),     // 30: heddle.v1.McpServerStatus
-	(*McpProgress)(nil),         // 31: heddle.v1.McpProgress
-	(*SandboxReported)(nil),     // 32: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 33: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 34: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 35: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 36: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 37: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 38: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 39: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 40: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 41: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 42: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 43: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 44: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 45: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 46: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 47: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 48: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 49: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 50: heddle.v1.Turn
-	(*UserMessage)(nil),         // 51: heddle.v1.UserMessage
-	(*Item)(nil),                // 52: heddle.v1.Item
-	(*Approval)(nil),            // 53: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 54: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 55: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 56: heddle.v1.GitInfo
-	(*Goal)(nil),                // 57: heddle.v1.Goal
-	(*ReadState)(nil),           // 58: heddle.v1.ReadState
-	(*SandboxReport)(nil),       // 59: heddle.v1.SandboxReport
+	(*PlacesSeen)(nil),          // 25: heddle.v1.PlacesSeen
+	(*ThreadReverted)(nil),      // 26: heddle.v1.ThreadReverted
+	(*GoalChanged)(nil),         // 27: heddle.v1.GoalChanged
+	(*GitChanged)(nil),          // 28: heddle.v1.GitChanged
+	(*ReadStateChanged)(nil),    // 29: heddle.v1.ReadStateChanged
+	(*NetworkDecided)(nil),      // 30: heddle.v1.NetworkDecided
+	(*McpServerStatus)(nil),     // 31: heddle.v1.McpServerStatus
+	(*McpProgress)(nil),         // 32: heddle.v1.McpProgress
+	(*SandboxReported)(nil),     // 33: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 34: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 35: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 36: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 37: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 38: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 39: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 40: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 41: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 42: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 43: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 44: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 45: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 46: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 47: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 48: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 49: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 50: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 51: heddle.v1.Turn
+	(*UserMessage)(nil),         // 52: heddle.v1.UserMessage
+	(*Item)(nil),                // 53: heddle.v1.Item
+	(*Approval)(nil),            // 54: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 55: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 56: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 57: heddle.v1.GitInfo
+	(*Place)(nil),               // 58: heddle.v1.Place
+	(*Goal)(nil),                // 59: heddle.v1.Goal
+	(*ReadState)(nil),           // 60: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 61: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -3721,59 +3790,61 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	33, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	40, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	42, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	43, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	32, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	34, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	41, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	43, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	44, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	33, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
 	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
-	25, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
-	26, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
-	27, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
-	28, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
-	29, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
-	30, // 32: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
-	31, // 33: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
-	48, // 34: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	49, // 35: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	50, // 36: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	51, // 37: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	50, // 38: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	50, // 39: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	51, // 40: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	52, // 41: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	52, // 42: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 43: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 44: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	53, // 45: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	53, // 46: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 47: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	54, // 48: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	55, // 49: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	56, // 50: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	57, // 51: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
-	56, // 52: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
-	58, // 53: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
-	59, // 54: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	34, // 55: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	35, // 56: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	37, // 57: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	38, // 58: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	39, // 59: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	36, // 60: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	36, // 61: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	41, // 62: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 63: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	44, // 64: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	46, // 65: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	45, // 66: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	47, // 67: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	66, // [66:68] is the sub-list for method output_type
-	64, // [64:66] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	26, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
+	27, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
+	28, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
+	29, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
+	30, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
+	25, // 32: heddle.v1.Event.places_seen:type_name -> heddle.v1.PlacesSeen
+	31, // 33: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
+	32, // 34: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
+	49, // 35: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	50, // 36: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	51, // 37: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	52, // 38: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	51, // 39: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	51, // 40: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	52, // 41: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	53, // 42: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	53, // 43: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 44: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 45: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	54, // 46: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	54, // 47: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 48: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	55, // 49: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	56, // 50: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	57, // 51: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	58, // 52: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
+	59, // 53: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	57, // 54: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	60, // 55: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	61, // 56: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	35, // 57: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	36, // 58: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	38, // 59: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	39, // 60: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	40, // 61: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	37, // 62: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	37, // 63: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	42, // 64: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 65: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	45, // 66: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	47, // 67: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	46, // 68: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	48, // 69: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	68, // [68:70] is the sub-list for method output_type
+	66, // [66:68] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -3818,6 +3889,7 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_GitChanged)(nil),
 		(*Event_ReadStateChanged)(nil),
 		(*Event_NetworkDecided)(nil),
+		(*Event_PlacesSeen)(nil),
 		(*Event_McpServerStatus)(nil),
 		(*Event_McpProgress)(nil),
 	}
@@ -3828,13 +3900,13 @@ func file_heddle_v1_event_proto_init() {
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[34].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[35].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[36].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[37].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -3844,7 +3916,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -265,6 +265,13 @@ type SandboxPolicy struct {
 	// What commands at workspace-write may do to the repository of a writable
 	// folder.
 	Git GitMode `protobuf:"varint,11,opt,name=git,proto3,enum=heddle.v1.GitMode" json:"git,omitempty"`
+	// Paths that commands and file actions at read-only and workspace-write must
+	// not read: absolute ones or below "~", the home folder on the executor's host.
+	// With "*", "?" or "[...]" in them they are patterns in which "**" stands for
+	// any number of folders; one that is not absolute holds below the workspace and
+	// every writable folder. What matches is looked for when a sandbox is made and
+	// before each command.
+	DenyRead []string `protobuf:"bytes,12,rep,name=deny_read,json=denyRead,proto3" json:"deny_read,omitempty"`
 	// Nil means the executor's defaults.
 	Limits        *SandboxLimits `protobuf:"bytes,20,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -378,11 +385,99 @@ func (x *SandboxPolicy) GetGit() GitMode {
 	return GitMode_GIT_MODE_UNSPECIFIED
 }
 
+func (x *SandboxPolicy) GetDenyRead() []string {
+	if x != nil {
+		return x.DenyRead
+	}
+	return nil
+}
+
 func (x *SandboxPolicy) GetLimits() *SandboxLimits {
 	if x != nil {
 		return x.Limits
 	}
 	return nil
+}
+
+// Place is where a path led when a thread was given it.
+type Place struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// The path with symbolic links resolved; of one that did not exist, the part
+	// that did.
+	Real string `protobuf:"bytes,2,opt,name=real,proto3" json:"real,omitempty"`
+	// 0 when it did not exist.
+	Device uint64 `protobuf:"varint,3,opt,name=device,proto3" json:"device,omitempty"`
+	Inode  uint64 `protobuf:"varint,4,opt,name=inode,proto3" json:"inode,omitempty"`
+	// Tells hosts apart: a place means nothing on another one.
+	Host          string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Place) Reset() {
+	*x = Place{}
+	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Place) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Place) ProtoMessage() {}
+
+func (x *Place) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Place.ProtoReflect.Descriptor instead.
+func (*Place) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Place) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Place) GetReal() string {
+	if x != nil {
+		return x.Real
+	}
+	return ""
+}
+
+func (x *Place) GetDevice() uint64 {
+	if x != nil {
+		return x.Device
+	}
+	return 0
+}
+
+func (x *Place) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *Place) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
 }
 
 // SandboxLimits bounds what the processes of one sandbox use together. 0 means
@@ -407,7 +502,7 @@ type SandboxLimits struct {
 
 func (x *SandboxLimits) Reset() {
 	*x = SandboxLimits{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	mi := &file_heddle_v1_policy_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +514,7 @@ func (x *SandboxLimits) String() string {
 func (*SandboxLimits) ProtoMessage() {}
 
 func (x *SandboxLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[1]
+	mi := &file_heddle_v1_policy_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +527,7 @@ func (x *SandboxLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLimits.ProtoReflect.Descriptor instead.
 func (*SandboxLimits) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{1}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SandboxLimits) GetMemoryBytes() int64 {
@@ -489,7 +584,7 @@ type SandboxGap struct {
 
 func (x *SandboxGap) Reset() {
 	*x = SandboxGap{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	mi := &file_heddle_v1_policy_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +596,7 @@ func (x *SandboxGap) String() string {
 func (*SandboxGap) ProtoMessage() {}
 
 func (x *SandboxGap) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	mi := &file_heddle_v1_policy_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +609,7 @@ func (x *SandboxGap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxGap.ProtoReflect.Descriptor instead.
 func (*SandboxGap) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SandboxGap) GetGuarantee() string {
@@ -556,7 +651,7 @@ type SandboxReport struct {
 
 func (x *SandboxReport) Reset() {
 	*x = SandboxReport{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[3]
+	mi := &file_heddle_v1_policy_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +663,7 @@ func (x *SandboxReport) String() string {
 func (*SandboxReport) ProtoMessage() {}
 
 func (x *SandboxReport) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[3]
+	mi := &file_heddle_v1_policy_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +676,7 @@ func (x *SandboxReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReport.ProtoReflect.Descriptor instead.
 func (*SandboxReport) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SandboxReport) GetBackend() string {
@@ -623,7 +718,7 @@ var File_heddle_v1_policy_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\x93\x04\n" +
+	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\xb0\x04\n" +
 	"\rSandboxPolicy\x12-\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x17.heddle.v1.SandboxLevelR\x05level\x12%\n" +
 	"\x0ewritable_roots\x18\x02 \x03(\tR\rwritableRoots\x120\n" +
@@ -636,8 +731,15 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\rnetwork_ports\x18\t \x03(\rR\fnetworkPorts\x129\n" +
 	"\fnetwork_miss\x18\n" +
 	" \x01(\x0e2\x16.heddle.v1.NetworkMissR\vnetworkMiss\x12$\n" +
-	"\x03git\x18\v \x01(\x0e2\x12.heddle.v1.GitModeR\x03git\x120\n" +
-	"\x06limits\x18\x14 \x01(\v2\x18.heddle.v1.SandboxLimitsR\x06limits\"\xc7\x01\n" +
+	"\x03git\x18\v \x01(\x0e2\x12.heddle.v1.GitModeR\x03git\x12\x1b\n" +
+	"\tdeny_read\x18\f \x03(\tR\bdenyRead\x120\n" +
+	"\x06limits\x18\x14 \x01(\v2\x18.heddle.v1.SandboxLimitsR\x06limits\"q\n" +
+	"\x05Place\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04real\x18\x02 \x01(\tR\x04real\x12\x16\n" +
+	"\x06device\x18\x03 \x01(\x04R\x06device\x12\x14\n" +
+	"\x05inode\x18\x04 \x01(\x04R\x05inode\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\"\xc7\x01\n" +
 	"\rSandboxLimits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04pids\x18\x02 \x01(\x03R\x04pids\x12\x1d\n" +
@@ -691,24 +793,25 @@ func file_heddle_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_heddle_v1_policy_proto_goTypes = []any{
 	(SandboxLevel)(0),     // 0: heddle.v1.SandboxLevel
 	(NetworkMode)(0),      // 1: heddle.v1.NetworkMode
 	(NetworkMiss)(0),      // 2: heddle.v1.NetworkMiss
 	(GitMode)(0),          // 3: heddle.v1.GitMode
 	(*SandboxPolicy)(nil), // 4: heddle.v1.SandboxPolicy
-	(*SandboxLimits)(nil), // 5: heddle.v1.SandboxLimits
-	(*SandboxGap)(nil),    // 6: heddle.v1.SandboxGap
-	(*SandboxReport)(nil), // 7: heddle.v1.SandboxReport
+	(*Place)(nil),         // 5: heddle.v1.Place
+	(*SandboxLimits)(nil), // 6: heddle.v1.SandboxLimits
+	(*SandboxGap)(nil),    // 7: heddle.v1.SandboxGap
+	(*SandboxReport)(nil), // 8: heddle.v1.SandboxReport
 }
 var file_heddle_v1_policy_proto_depIdxs = []int32{
 	0, // 0: heddle.v1.SandboxPolicy.level:type_name -> heddle.v1.SandboxLevel
 	1, // 1: heddle.v1.SandboxPolicy.network:type_name -> heddle.v1.NetworkMode
 	2, // 2: heddle.v1.SandboxPolicy.network_miss:type_name -> heddle.v1.NetworkMiss
 	3, // 3: heddle.v1.SandboxPolicy.git:type_name -> heddle.v1.GitMode
-	5, // 4: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
-	6, // 5: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
+	6, // 4: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
+	7, // 5: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
 	0, // 6: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
 	7, // [7:7] is the sub-list for method output_type
 	7, // [7:7] is the sub-list for method input_type
@@ -728,7 +831,7 @@ func file_heddle_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_policy_proto_rawDesc), len(file_heddle_v1_policy_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

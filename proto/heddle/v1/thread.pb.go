@@ -620,8 +620,11 @@ type Thread struct {
 	// Unset without one.
 	Goal *Goal `protobuf:"bytes,35,opt,name=goal,proto3" json:"goal,omitempty"`
 	// True when a client set git; see GitChanged.
-	GitPinned     bool       `protobuf:"varint,36,opt,name=git_pinned,json=gitPinned,proto3" json:"git_pinned,omitempty"`
-	ReadState     *ReadState `protobuf:"bytes,37,opt,name=read_state,json=readState,proto3" json:"read_state,omitempty"`
+	GitPinned bool       `protobuf:"varint,36,opt,name=git_pinned,json=gitPinned,proto3" json:"git_pinned,omitempty"`
+	ReadState *ReadState `protobuf:"bytes,37,opt,name=read_state,json=readState,proto3" json:"read_state,omitempty"`
+	// Where the working folder and the writable folders led when the thread was
+	// given them. Actions are refused when one leads elsewhere.
+	Places        []*Place `protobuf:"bytes,45,rep,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -911,6 +914,13 @@ func (x *Thread) GetGitPinned() bool {
 func (x *Thread) GetReadState() *ReadState {
 	if x != nil {
 		return x.ReadState
+	}
+	return nil
+}
+
+func (x *Thread) GetPlaces() []*Place {
+	if x != nil {
+		return x.Places
 	}
 	return nil
 }
@@ -1645,7 +1655,7 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\x10ThreadTokenUsage\x12+\n" +
 	"\x05total\x18\x01 \x01(\v2\x15.heddle.v1.TokenUsageR\x05total\x12)\n" +
 	"\x04last\x18\x02 \x01(\v2\x15.heddle.v1.TokenUsageR\x04last\x120\n" +
-	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\x84\v\n" +
+	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xae\v\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -1692,7 +1702,8 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\n" +
 	"git_pinned\x18$ \x01(\bR\tgitPinned\x123\n" +
 	"\n" +
-	"read_state\x18% \x01(\v2\x14.heddle.v1.ReadStateR\treadState\"i\n" +
+	"read_state\x18% \x01(\v2\x14.heddle.v1.ReadStateR\treadState\x12(\n" +
+	"\x06places\x18- \x03(\v2\x10.heddle.v1.PlaceR\x06places\"i\n" +
 	"\rRevertedTurns\x12#\n" +
 	"\rfirst_ordinal\x18\x01 \x01(\x03R\ffirstOrdinal\x12!\n" +
 	"\flast_ordinal\x18\x02 \x01(\x03R\vlastOrdinal\x12\x10\n" +
@@ -1809,7 +1820,8 @@ var file_heddle_v1_thread_proto_goTypes = []any{
 	(*SandboxPolicy)(nil),      // 17: heddle.v1.SandboxPolicy
 	(*structpb.ListValue)(nil), // 18: google.protobuf.ListValue
 	(*SandboxReport)(nil),      // 19: heddle.v1.SandboxReport
-	(*Item)(nil),               // 20: heddle.v1.Item
+	(*Place)(nil),              // 20: heddle.v1.Place
+	(*Item)(nil),               // 21: heddle.v1.Item
 }
 var file_heddle_v1_thread_proto_depIdxs = []int32{
 	16, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
@@ -1828,19 +1840,20 @@ var file_heddle_v1_thread_proto_depIdxs = []int32{
 	8,  // 13: heddle.v1.Thread.reverted:type_name -> heddle.v1.RevertedTurns
 	9,  // 14: heddle.v1.Thread.goal:type_name -> heddle.v1.Goal
 	10, // 15: heddle.v1.Thread.read_state:type_name -> heddle.v1.ReadState
-	1,  // 16: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
-	11, // 17: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
-	2,  // 18: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	16, // 19: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
-	20, // 20: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
-	13, // 21: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
-	14, // 22: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
-	15, // 23: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	20, // 16: heddle.v1.Thread.places:type_name -> heddle.v1.Place
+	1,  // 17: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
+	11, // 18: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
+	2,  // 19: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	16, // 20: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
+	21, // 21: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
+	13, // 22: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
+	14, // 23: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
+	15, // 24: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_proto_init() }

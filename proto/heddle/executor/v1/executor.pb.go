@@ -1208,6 +1208,10 @@ type Action struct {
 	// The sandbox: policy and the root that the scope's sandbox is built on.
 	Policy    *v1.SandboxPolicy `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
 	Workspace string            `protobuf:"bytes,9,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	// Where the workspace and the writable folders led when the thread was given
+	// them. The action is refused (code "workspace_moved") when one of this host's
+	// leads elsewhere now.
+	Places []*v1.Place `protobuf:"bytes,30,rep,name=places,proto3" json:"places,omitempty"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*Action_Prepare
@@ -1315,6 +1319,13 @@ func (x *Action) GetWorkspace() string {
 		return x.Workspace
 	}
 	return ""
+}
+
+func (x *Action) GetPlaces() []*v1.Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
 }
 
 func (x *Action) GetKind() isAction_Kind {
@@ -3268,7 +3279,11 @@ type Inspect struct {
 	// Names of instruction files, first match per folder wins.
 	InstructionNames []string `protobuf:"bytes,2,rep,name=instruction_names,json=instructionNames,proto3" json:"instruction_names,omitempty"`
 	// Bytes of instructions to read at most.
-	MaxBytes      int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxBytes int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// Paths of which to say where they lead.
+	Places []string `protobuf:"bytes,4,rep,name=places,proto3" json:"places,omitempty"`
+	// Only the places are asked for.
+	PlacesOnly    bool `protobuf:"varint,5,opt,name=places_only,json=placesOnly,proto3" json:"places_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3324,6 +3339,20 @@ func (x *Inspect) GetMaxBytes() int64 {
 	return 0
 }
 
+func (x *Inspect) GetPlaces() []string {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *Inspect) GetPlacesOnly() bool {
+	if x != nil {
+		return x.PlacesOnly
+	}
+	return false
+}
+
 type Inspection struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CwdExists bool                   `protobuf:"varint,1,opt,name=cwd_exists,json=cwdExists,proto3" json:"cwd_exists,omitempty"`
@@ -3331,11 +3360,13 @@ type Inspection struct {
 	RepoRoot string      `protobuf:"bytes,2,opt,name=repo_root,json=repoRoot,proto3" json:"repo_root,omitempty"`
 	Git      *v1.GitInfo `protobuf:"bytes,3,opt,name=git,proto3" json:"git,omitempty"`
 	// From the root down to cwd.
-	Instructions  []*InstructionFile `protobuf:"bytes,4,rep,name=instructions,proto3" json:"instructions,omitempty"`
-	Warnings      []string           `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	Shell         string             `protobuf:"bytes,6,opt,name=shell,proto3" json:"shell,omitempty"`
-	Timezone      string             `protobuf:"bytes,7,opt,name=timezone,proto3" json:"timezone,omitempty"`
-	Os            string             `protobuf:"bytes,8,opt,name=os,proto3" json:"os,omitempty"`
+	Instructions []*InstructionFile `protobuf:"bytes,4,rep,name=instructions,proto3" json:"instructions,omitempty"`
+	Warnings     []string           `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Shell        string             `protobuf:"bytes,6,opt,name=shell,proto3" json:"shell,omitempty"`
+	Timezone     string             `protobuf:"bytes,7,opt,name=timezone,proto3" json:"timezone,omitempty"`
+	Os           string             `protobuf:"bytes,8,opt,name=os,proto3" json:"os,omitempty"`
+	// In the order asked for.
+	Places        []*v1.Place `protobuf:"bytes,9,rep,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3424,6 +3455,13 @@ func (x *Inspection) GetOs() string {
 		return x.Os
 	}
 	return ""
+}
+
+func (x *Inspection) GetPlaces() []*v1.Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
 }
 
 type InstructionFile struct {
@@ -3798,7 +3836,7 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"@\n" +
 	"\rLeaseReleased\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xee\x06\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x98\a\n" +
 	"\x06Action\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
@@ -3809,7 +3847,8 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\vaction_hash\x18\a \x01(\fR\n" +
 	"actionHash\x120\n" +
 	"\x06policy\x18\b \x01(\v2\x18.heddle.v1.SandboxPolicyR\x06policy\x12\x1c\n" +
-	"\tworkspace\x18\t \x01(\tR\tworkspace\x127\n" +
+	"\tworkspace\x18\t \x01(\tR\tworkspace\x12(\n" +
+	"\x06places\x18\x1e \x03(\v2\x10.heddle.v1.PlaceR\x06places\x127\n" +
 	"\aprepare\x18\n" +
 	" \x01(\v2\x1b.heddle.executor.v1.PrepareH\x00R\aprepare\x12G\n" +
 	"\rstart_process\x18\v \x01(\v2 .heddle.executor.v1.StartProcessH\x00R\fstartProcess\x12>\n" +
@@ -3965,11 +4004,14 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\x0ePatchCommitted\x12/\n" +
 	"\achanges\x18\x01 \x03(\v2\x15.heddle.v1.FileUpdateR\achanges\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x126\n" +
-	"\x05after\x18\x03 \x03(\v2 .heddle.executor.v1.FileSnapshotR\x05after\"e\n" +
+	"\x05after\x18\x03 \x03(\v2 .heddle.executor.v1.FileSnapshotR\x05after\"\x9e\x01\n" +
 	"\aInspect\x12\x10\n" +
 	"\x03cwd\x18\x01 \x01(\tR\x03cwd\x12+\n" +
 	"\x11instruction_names\x18\x02 \x03(\tR\x10instructionNames\x12\x1b\n" +
-	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\"\x95\x02\n" +
+	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x16\n" +
+	"\x06places\x18\x04 \x03(\tR\x06places\x12\x1f\n" +
+	"\vplaces_only\x18\x05 \x01(\bR\n" +
+	"placesOnly\"\xbf\x02\n" +
 	"\n" +
 	"Inspection\x12\x1d\n" +
 	"\n" +
@@ -3980,7 +4022,8 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x12\x14\n" +
 	"\x05shell\x18\x06 \x01(\tR\x05shell\x12\x1a\n" +
 	"\btimezone\x18\a \x01(\tR\btimezone\x12\x0e\n" +
-	"\x02os\x18\b \x01(\tR\x02os\"?\n" +
+	"\x02os\x18\b \x01(\tR\x02os\x12(\n" +
+	"\x06places\x18\t \x03(\v2\x10.heddle.v1.PlaceR\x06places\"?\n" +
 	"\x0fInstructionFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\";\n" +
@@ -4067,14 +4110,15 @@ var file_heddle_executor_v1_executor_proto_goTypes = []any{
 	nil,                       // 47: heddle.executor.v1.CommitPatch.BaseHashesEntry
 	(*v1.SandboxReport)(nil),  // 48: heddle.v1.SandboxReport
 	(*v1.SandboxPolicy)(nil),  // 49: heddle.v1.SandboxPolicy
-	(*v1.FileOperation)(nil),  // 50: heddle.v1.FileOperation
-	(*v1.ActionError)(nil),    // 51: heddle.v1.ActionError
-	(*v1.FileOutcome)(nil),    // 52: heddle.v1.FileOutcome
-	(*v1.NetworkDecided)(nil), // 53: heddle.v1.NetworkDecided
-	(*v1.ProcessVerdict)(nil), // 54: heddle.v1.ProcessVerdict
-	(*v1.FileUpdate)(nil),     // 55: heddle.v1.FileUpdate
-	(*v1.GitInfo)(nil),        // 56: heddle.v1.GitInfo
-	(*v1.SearchStart)(nil),    // 57: heddle.v1.SearchStart
+	(*v1.Place)(nil),          // 50: heddle.v1.Place
+	(*v1.FileOperation)(nil),  // 51: heddle.v1.FileOperation
+	(*v1.ActionError)(nil),    // 52: heddle.v1.ActionError
+	(*v1.FileOutcome)(nil),    // 53: heddle.v1.FileOutcome
+	(*v1.NetworkDecided)(nil), // 54: heddle.v1.NetworkDecided
+	(*v1.ProcessVerdict)(nil), // 55: heddle.v1.ProcessVerdict
+	(*v1.FileUpdate)(nil),     // 56: heddle.v1.FileUpdate
+	(*v1.GitInfo)(nil),        // 57: heddle.v1.GitInfo
+	(*v1.SearchStart)(nil),    // 58: heddle.v1.SearchStart
 }
 var file_heddle_executor_v1_executor_proto_depIdxs = []int32{
 	3,  // 0: heddle.executor.v1.ConnectRequest.register:type_name -> heddle.executor.v1.Register
@@ -4104,48 +4148,50 @@ var file_heddle_executor_v1_executor_proto_depIdxs = []int32{
 	6,  // 24: heddle.executor.v1.LeaseGrant.lease:type_name -> heddle.executor.v1.Lease
 	6,  // 25: heddle.executor.v1.LeaseRenewal.leases:type_name -> heddle.executor.v1.Lease
 	49, // 26: heddle.executor.v1.Action.policy:type_name -> heddle.v1.SandboxPolicy
-	14, // 27: heddle.executor.v1.Action.prepare:type_name -> heddle.executor.v1.Prepare
-	15, // 28: heddle.executor.v1.Action.start_process:type_name -> heddle.executor.v1.StartProcess
-	32, // 29: heddle.executor.v1.Action.plan_patch:type_name -> heddle.executor.v1.PlanPatch
-	35, // 30: heddle.executor.v1.Action.commit_patch:type_name -> heddle.executor.v1.CommitPatch
-	37, // 31: heddle.executor.v1.Action.inspect:type_name -> heddle.executor.v1.Inspect
-	40, // 32: heddle.executor.v1.Action.read_file:type_name -> heddle.executor.v1.ReadFile
-	50, // 33: heddle.executor.v1.Action.file_operation:type_name -> heddle.v1.FileOperation
-	42, // 34: heddle.executor.v1.Action.watch_files:type_name -> heddle.executor.v1.WatchFiles
-	43, // 35: heddle.executor.v1.Action.search_files:type_name -> heddle.executor.v1.SearchFiles
-	0,  // 36: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
-	17, // 37: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
-	18, // 38: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
-	19, // 39: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
-	20, // 40: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
-	51, // 41: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
-	30, // 42: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
-	33, // 43: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
-	36, // 44: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
-	31, // 45: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
-	38, // 46: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
-	41, // 47: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
-	52, // 48: heddle.executor.v1.ActionResult.file_outcome:type_name -> heddle.v1.FileOutcome
-	44, // 49: heddle.executor.v1.ActionResult.ended:type_name -> heddle.executor.v1.Ended
-	53, // 50: heddle.executor.v1.NetworkDecision.decided:type_name -> heddle.v1.NetworkDecided
-	54, // 51: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
-	48, // 52: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
-	55, // 53: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
-	46, // 54: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
-	34, // 55: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
-	47, // 56: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
-	55, // 57: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
-	34, // 58: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
-	56, // 59: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
-	39, // 60: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
-	57, // 61: heddle.executor.v1.SearchFiles.search:type_name -> heddle.v1.SearchStart
-	1,  // 62: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
-	2,  // 63: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
-	63, // [63:64] is the sub-list for method output_type
-	62, // [62:63] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	50, // 27: heddle.executor.v1.Action.places:type_name -> heddle.v1.Place
+	14, // 28: heddle.executor.v1.Action.prepare:type_name -> heddle.executor.v1.Prepare
+	15, // 29: heddle.executor.v1.Action.start_process:type_name -> heddle.executor.v1.StartProcess
+	32, // 30: heddle.executor.v1.Action.plan_patch:type_name -> heddle.executor.v1.PlanPatch
+	35, // 31: heddle.executor.v1.Action.commit_patch:type_name -> heddle.executor.v1.CommitPatch
+	37, // 32: heddle.executor.v1.Action.inspect:type_name -> heddle.executor.v1.Inspect
+	40, // 33: heddle.executor.v1.Action.read_file:type_name -> heddle.executor.v1.ReadFile
+	51, // 34: heddle.executor.v1.Action.file_operation:type_name -> heddle.v1.FileOperation
+	42, // 35: heddle.executor.v1.Action.watch_files:type_name -> heddle.executor.v1.WatchFiles
+	43, // 36: heddle.executor.v1.Action.search_files:type_name -> heddle.executor.v1.SearchFiles
+	0,  // 37: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
+	17, // 38: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
+	18, // 39: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
+	19, // 40: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
+	20, // 41: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
+	52, // 42: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
+	30, // 43: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
+	33, // 44: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
+	36, // 45: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
+	31, // 46: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
+	38, // 47: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
+	41, // 48: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
+	53, // 49: heddle.executor.v1.ActionResult.file_outcome:type_name -> heddle.v1.FileOutcome
+	44, // 50: heddle.executor.v1.ActionResult.ended:type_name -> heddle.executor.v1.Ended
+	54, // 51: heddle.executor.v1.NetworkDecision.decided:type_name -> heddle.v1.NetworkDecided
+	55, // 52: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
+	48, // 53: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
+	56, // 54: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
+	46, // 55: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
+	34, // 56: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
+	47, // 57: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
+	56, // 58: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
+	34, // 59: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
+	57, // 60: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
+	39, // 61: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
+	50, // 62: heddle.executor.v1.Inspection.places:type_name -> heddle.v1.Place
+	58, // 63: heddle.executor.v1.SearchFiles.search:type_name -> heddle.v1.SearchStart
+	1,  // 64: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
+	2,  // 65: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
+	65, // [65:66] is the sub-list for method output_type
+	64, // [64:65] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_heddle_executor_v1_executor_proto_init() }
