@@ -109,6 +109,7 @@ control plane of the home ($HEDDLE_HOME, else ~/.heddle) and share it.`,
 		newExecCommand(),
 		newExecutorCommand(),
 		newGatewayCommand(),
+		newMCPServerCommand(),
 		newSandboxCommand(),
 		newServeCommand(),
 	)

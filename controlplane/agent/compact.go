@@ -56,7 +56,7 @@ func (t *turn) compact() error {
 
 func (t *turn) summarize() (string, *heddlev1.TokenUsage, error) {
 	r := t.request()
-	r.Input = append(append([]*heddlev1.HistoryEntry(nil), t.history...), prompt.Compact())
+	r.Input = append(append([]*heddlev1.HistoryEntry(nil), t.history...), prompt.Compact(t.rt.CompactPrompt))
 	r.Tools, r.OutputSchema = nil, nil
 	for attempt := 1; ; attempt++ {
 		var text string

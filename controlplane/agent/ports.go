@@ -95,7 +95,9 @@ type Runtime struct {
 	// StreamMaxRetries is how often a broken stream is asked for again.
 	StreamMaxRetries int
 	AutoCompactLimit int64
-	Tools            tool.Options
+	// CompactPrompt asks for the summary; empty means the built-in text.
+	CompactPrompt string
+	Tools         tool.Options
 	// Env is the filtered environment of commands, sorted "K=V".
 	Env []string
 	// SkillEnabled reports whether a skill may be used; nil means that none may.

@@ -206,6 +206,10 @@ exclude = ["A*"]
 	if c := load(t, Options{Home: h, Profile: "q"}); c.Model() != "from-q" || c.ReasoningEffort() != "" {
 		t.Errorf("profile q: %q", c.Model())
 	}
+	// A thread may ask for another one than its session.
+	if c := load(t, Options{Home: h, Thread: map[string]any{"profile": "q"}}); c.Model() != "from-q" {
+		t.Errorf("profile q of a thread: %q", c.Model())
+	}
 	if c := load(t, Options{Home: h, Cwd: "/elsewhere", Project: project}); c.Verbosity() != "low" {
 		t.Error("the config of an untrusted project was used")
 	}

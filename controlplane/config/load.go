@@ -56,6 +56,11 @@ func Load(o Options) (*Config, error) {
 			merge(user, s.layer.Tree)
 		}
 	}
+	if thread != nil {
+		if name, _ := thread.layer.Tree["profile"].(string); name != "" {
+			o.Profile = name
+		}
+	}
 	if err := c.applyProfile(o, user, sources, over); err != nil {
 		return nil, err
 	}

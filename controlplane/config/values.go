@@ -107,6 +107,10 @@ func (c *Config) ServiceTier() string { return c.str("service_tier") }
 // DeveloperInstructions is empty when unset.
 func (c *Config) DeveloperInstructions() string { return c.str("developer_instructions") }
 
+// CompactPrompt asks the model for a summary of the conversation; empty when
+// unset.
+func (c *Config) CompactPrompt() string { return c.str("compact_prompt") }
+
 // BaseInstructions replace the built-in ones; empty when unset.
 func (c *Config) BaseInstructions() string { return c.str("instructions") }
 

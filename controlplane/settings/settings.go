@@ -284,7 +284,7 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 	rt := &agent.Runtime{
 		Client: client, Model: info, Warning: warning, Provider: p.ID,
 		ServiceTier:      s.GetServiceTier(),
-		StreamMaxRetries: p.StreamMaxRetries, AutoCompactLimit: info.AutoCompactLimit,
+		StreamMaxRetries: p.StreamMaxRetries, AutoCompactLimit: info.AutoCompactLimit, CompactPrompt: c.CompactPrompt(),
 		Env:             commandEnv(config.FilterEnv(c.EnvPolicy(), env)),
 		ApprovalTimeout: r.cfg.ApprovalTimeout,
 		UserAgent:       "heddle/" + r.cfg.Version,

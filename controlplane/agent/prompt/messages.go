@@ -23,8 +23,14 @@ anything else. It cannot look anything of this up again, so say:
 - the state of the work now, the commands that check it, and the next steps.
 Answer with the summary alone.`
 
-// Compact returns the user message that asks for a summary.
-func Compact() *heddlev1.HistoryEntry { return message("user", compact) }
+// Compact returns the user message that asks for a summary, in the person's own
+// words where the config has them.
+func Compact(words string) *heddlev1.HistoryEntry {
+	if words == "" {
+		words = compact
+	}
+	return message("user", words)
+}
 
 // Summary returns the user message that holds a summary after compaction.
 func Summary(text string) *heddlev1.HistoryEntry {

@@ -164,7 +164,7 @@ func TestMessages(t *testing.T) {
 	if got := texts(Summary("S")); !strings.Contains(got, "\n\nS") {
 		t.Errorf("got %q", got)
 	}
-	if got := texts(Compact()); !strings.Contains(got, "summary") {
+	if got := texts(Compact("")); !strings.Contains(got, "summary") {
 		t.Errorf("got %q", got)
 	}
 	if got := RuleAdded([]string{"touch", "a\"b"}); !strings.Contains(texts(got), `["touch","a\"b"]`) || got.GetMessage().GetRole() != "developer" {
