@@ -28,6 +28,9 @@ func (lt *live) actUnder(ctx context.Context, action *executorv1.Action, epoch u
 	if action.GetAttempt() == 0 {
 		action.Attempt = 1
 	}
+	if err := lt.pin(ctx, action); err != nil {
+		return nil, err
+	}
 	// The dispatcher kills what its context ends; here an interrupt comes first.
 	h, err := lt.agent.cfg.Dispatcher.Start(context.WithoutCancel(ctx), Spec{ThreadID: lt.id, Principal: lt.principal, Action: action, Epoch: epoch})
 	if err != nil {

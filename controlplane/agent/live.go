@@ -29,6 +29,8 @@ type live struct {
 	claiming sync.Mutex
 	// telling serialises entries for the model with the reading of its history.
 	telling sync.Mutex
+	// placing serialises the first look at where folders lead.
+	placing sync.Mutex
 	// memory is what was accepted for the session; read through remembered.
 	memory  approval.Memory
 	recall  sync.Once
@@ -46,7 +48,11 @@ type live struct {
 	procs      map[int64]*process
 	inspection *executorv1.Inspection
 	inspected  string
-	report     *heddlev1.SandboxReport
+	// places are where folders of the thread led when it was given them; placed
+	// are those folders.
+	places []*heddlev1.Place
+	placed map[string]bool
+	report *heddlev1.SandboxReport
 	// told is what the model was last told about its surroundings.
 	told *prompt.Context
 	// loaded are the settings that a thread with turns was read with: what its
@@ -129,6 +135,7 @@ func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
 	lt.usage = proto.CloneOf(row.GetTokenUsage())
 	lt.report = proto.CloneOf(row.GetSandboxReport())
 	lt.goal = proto.CloneOf(row.GetGoal())
+	lt.knowPlaces(row.GetPlaces())
 	if row.GetTurnCount() > 0 {
 		lt.loaded = proto.CloneOf(row.GetSettings())
 	}
@@ -289,6 +296,11 @@ func (a *Agent) UpdateSettings(ctx context.Context, threadID string, patch *hedd
 		return nil, err
 	}
 	lt.setSettings(changed)
+	a.wg.Go(func() { // now, and not when somebody had the time to lead them elsewhere
+		if err := lt.learnPlaces(a.ctx, folders(changed.GetCwd(), changed.GetSandbox())); err != nil {
+			a.cfg.Logger.Debug("look where folders lead", "thread", threadID, "error", err)
+		}
+	})
 	return proto.CloneOf(changed), nil
 }
 

@@ -82,7 +82,11 @@ func (lt *live) host() mcp.Host {
 	return mcp.Host{
 		Version: lt.agent.cfg.Version,
 		Launch: func(ctx context.Context, s *mcp.Server, output func(*executorv1.OutputChunk) error) (mcp.Process, error) {
-			return lt.agent.launch(ctx, lt.id, lt.principal, s, output)
+			places, err := lt.placesFor(ctx, s.Cwd, s.Policy)
+			if err != nil {
+				return nil, err
+			}
+			return lt.agent.launch(ctx, lt.id, lt.principal, s, places, output)
 		},
 		Status: func(server, state, problem string) {
 			lt.note(&heddlev1.Event{Payload: &heddlev1.Event_McpServerStatus{McpServerStatus: &heddlev1.McpServerStatus{Name: server, Status: state, Error: problem}}})
@@ -92,10 +96,10 @@ func (lt *live) host() mcp.Host {
 
 // launch starts a server's program under a scope of its own policy. ctx bounds
 // the start alone.
-func (a *Agent) launch(ctx context.Context, scope, principal string, s *mcp.Server, output func(*executorv1.OutputChunk) error) (mcp.Process, error) {
+func (a *Agent) launch(ctx context.Context, scope, principal string, s *mcp.Server, places []*heddlev1.Place, output func(*executorv1.OutputChunk) error) (mcp.Process, error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	h, err := a.cfg.Dispatcher.Start(life, Spec{ThreadID: scope, Principal: principal, Output: output, Action: &executorv1.Action{
-		ActionId: newID(), Attempt: 1, Policy: proto.CloneOf(s.Policy), Workspace: s.Cwd,
+		ActionId: newID(), Attempt: 1, Policy: proto.CloneOf(s.Policy), Workspace: s.Cwd, Places: places,
 		Kind: &executorv1.Action_StartProcess{StartProcess: &executorv1.StartProcess{
 			Argv: s.Argv, Cwd: s.Cwd, Env: s.Env, Stdin: executorv1.StdinMode_STDIN_MODE_PIPE, Direct: true,
 		}},
@@ -200,7 +204,7 @@ func (a *Agent) withServers(ctx context.Context, threadID, sessionID string, f f
 	set := mcp.Start(found, mcp.Host{
 		Version: a.cfg.Version,
 		Launch: func(ctx context.Context, s *mcp.Server, output func(*executorv1.OutputChunk) error) (mcp.Process, error) {
-			return a.launch(ctx, scope, "", s, output)
+			return a.launch(ctx, scope, "", s, nil, output)
 		},
 	})
 	err = f(set)

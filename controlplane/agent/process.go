@@ -137,6 +137,9 @@ func (p *process) isRunning() bool {
 // start dispatches the action and follows it to its end on a goroutine.
 func (p *process) start(principal string) {
 	p.follow(func(ctx context.Context) (Handle, error) {
+		if err := p.lt.pin(ctx, p.action); err != nil {
+			return nil, err
+		}
 		// The process outlives the turn and, for a while, this control plane: only
 		// its handle ends it.
 		return p.lt.agent.cfg.Dispatcher.Start(context.WithoutCancel(ctx), p.spec(principal))

@@ -21,12 +21,15 @@ func (t *turn) skillFiles() skill.FS {
 	return skill.Remote(func(ctx context.Context, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error) {
 		var out []byte
 		s := t.settings()
+		action := &executorv1.Action{
+			ActionId: newID(), Attempt: 1, Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(),
+			Kind: &executorv1.Action_FileOperation{FileOperation: op},
+		}
+		if err := t.lt.pin(ctx, action); err != nil {
+			return nil, nil, err
+		}
 		h, err := t.agent.cfg.Dispatcher.Start(ctx, Spec{
-			ThreadID: t.lt.id, Principal: t.lt.principal,
-			Action: &executorv1.Action{
-				ActionId: newID(), Attempt: 1, Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(),
-				Kind: &executorv1.Action_FileOperation{FileOperation: op},
-			},
+			ThreadID: t.lt.id, Principal: t.lt.principal, Action: action,
 			Output: func(c *executorv1.OutputChunk) error {
 				out = append(out, c.GetData()...)
 				return nil

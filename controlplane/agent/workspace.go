@@ -97,9 +97,10 @@ func (lt *live) inspect(ctx context.Context) (*executorv1.Inspection, error) {
 	if known != nil {
 		return known, nil
 	}
+	paths := folders(s.GetCwd(), s.GetSandbox())
 	res, err := lt.act(ctx, &executorv1.Action{
 		Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(),
-		Kind: &executorv1.Action_Inspect{Inspect: &executorv1.Inspect{Cwd: s.GetCwd(), InstructionNames: instructionNames, MaxBytes: maxInstructions}},
+		Kind: &executorv1.Action_Inspect{Inspect: &executorv1.Inspect{Cwd: s.GetCwd(), InstructionNames: instructionNames, MaxBytes: maxInstructions, Places: paths}},
 	})
 	if err != nil {
 		return nil, err
@@ -117,6 +118,9 @@ func (lt *live) inspect(ctx context.Context) (*executorv1.Inspection, error) {
 			seen.InstructionSources = append(seen.InstructionSources, f.GetPath())
 		}
 		lt.note(&heddlev1.Event{Payload: &heddlev1.Event_WorkspaceSeen{WorkspaceSeen: seen}})
+		if err := lt.notePlaces(ctx, paths, res.GetInspection().GetPlaces()); err != nil {
+			return nil, err
+		}
 	}
 	return res.GetInspection(), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/controlplane/session"
+	"github.com/heddle-dev/heddle/controlplane/thread"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -68,6 +69,7 @@ func (s *threadService) create(ctx context.Context, caller string, row *heddlev1
 	found := s.look(ctx, row)
 	if found != nil {
 		row.Git = found.GetGit()
+		row.Places = thread.MergePlaces(row.GetPlaces(), found.GetPlaces())
 		for _, f := range found.GetInstructions() {
 			row.InstructionSources = append(row.InstructionSources, f.GetPath())
 		}
@@ -225,6 +227,7 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 		Source: or(r.GetSource(), source.GetSource()), ThreadSource: or(r.GetThreadSource(), source.GetThreadSource()),
 		Originator: or(r.GetOriginator(), source.GetOriginator()), Version: or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
 	}
+	row.Places = source.GetPlaces()
 	cutsTurn := last != "" && last == source.GetActiveTurnId()
 	row, err = s.create(ctx, caller, row)
 	if err != nil {

@@ -52,6 +52,9 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 		if !row.GetGitPinned() {
 			row.Git = p.WorkspaceSeen.GetGit()
 		}
+	case *heddlev1.Event_PlacesSeen:
+		row := s.row(ch)
+		row.Places = MergePlaces(row.GetPlaces(), p.PlacesSeen.GetPlaces())
 	case *heddlev1.Event_GitChanged:
 		row := s.row(ch)
 		row.Git, row.GitPinned = p.GitChanged.GetGit(), true

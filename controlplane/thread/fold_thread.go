@@ -2,6 +2,7 @@ package thread
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -78,4 +79,18 @@ func (s *State) unread(ev *heddlev1.Event, turnID string, ch *Changes) {
 		next.FirstUnreadTurnId = first
 	}
 	s.row(ch).ReadState = next
+}
+
+// maxPlaces bounds what is recorded of a thread's folders; the oldest go first.
+const maxPlaces = 256
+
+// MergePlaces adds places of folders of which nothing is known on their host.
+func MergePlaces(known, seen []*heddlev1.Place) []*heddlev1.Place {
+	out := slices.Clone(known)
+	for _, p := range seen {
+		if !slices.ContainsFunc(out, func(k *heddlev1.Place) bool { return k.GetPath() == p.GetPath() && k.GetHost() == p.GetHost() }) {
+			out = append(out, p)
+		}
+	}
+	return out[max(0, len(out)-maxPlaces):]
 }

@@ -1,8 +1,10 @@
 package thread_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/heddle-dev/heddle/controlplane/thread"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -84,5 +86,20 @@ func TestReadStateFollowsTurns(t *testing.T) {
 	st, _, err = fold(t, plus(plus(plus([]*ev{created()}, turn("t")...), read), turn("u")...)...)
 	if err != nil || st.Row.GetReadState().GetFirstUnreadTurnId() != "u" {
 		t.Errorf("after reading: %v, %v", st.Row.GetReadState(), err)
+	}
+}
+
+// TestPlacesStay: where a folder led first is what counts, for each host.
+func TestPlacesStay(t *testing.T) {
+	at := func(path, real, host string) *heddlev1.Place {
+		return &heddlev1.Place{Path: path, Real: real, Host: host}
+	}
+	got := thread.MergePlaces([]*heddlev1.Place{at("/a", "/a", "1")}, []*heddlev1.Place{at("/a", "/out", "1"), at("/a", "/x", "2"), at("/b", "/b", "1")})
+	var text []string
+	for _, p := range got {
+		text = append(text, p.GetPath()+">"+p.GetReal())
+	}
+	if s := strings.Join(text, " "); s != "/a>/a /a>/x /b>/b" {
+		t.Errorf("places %s", s)
 	}
 }

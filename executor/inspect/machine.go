@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,4 +47,15 @@ func known(name string) bool {
 	}
 	_, err := time.LoadLocation(name)
 	return err == nil
+}
+
+// Host tells this machine, or container, from others. It is derived from the
+// machine id, which is not to be shown to others as it is.
+func Host() string {
+	id, err := readSmall("/etc/machine-id")
+	if err != nil || id == "" {
+		id, _ = os.Hostname()
+	}
+	sum := sha256.Sum256([]byte("heddle host " + id))
+	return hex.EncodeToString(sum[:8])
 }

@@ -19,6 +19,7 @@ const (
 	codeRefused        = "refused"
 	codeSandboxLost    = "sandbox_lost"
 	codeSpawnFailed    = "spawn_failed"
+	codeWorkspaceMoved = "workspace_moved"
 )
 
 // endedError is why actions were ended from outside. It is the cause of their
@@ -43,6 +44,10 @@ func failure(ctx context.Context, err error, otherwise string) *heddlev1.ActionE
 	e := &heddlev1.ActionError{Code: otherwise, Message: valid(err.Error())}
 	if un, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
 		e.Code, e.Message, e.Fix = codeNotEnforceable, valid(un.Error()), valid(un.Fix)
+		return e
+	}
+	if moved, ok := errors.AsType[*sandbox.MovedError](err); ok {
+		e.Code, e.Message, e.Fix = codeWorkspaceMoved, valid(moved.Error()), valid(moved.Fix())
 		return e
 	}
 	switch {

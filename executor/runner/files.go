@@ -52,7 +52,7 @@ func (a *action) serve(ctx context.Context, w io.WriteCloser) (out *output.Strea
 
 // fileOperation does one operation of a client on files.
 func (r *Runner) fileOperation(ctx context.Context, a *action, m *executorv1.Action, op *heddlev1.FileOperation, res *executorv1.ActionResult) *heddlev1.ActionError {
-	b, err := r.box(ctx, a.lease, policyOf(m))
+	b, err := r.box(ctx, a.lease, r.policy(m))
 	if err != nil {
 		return failure(ctx, err, codeIO)
 	}

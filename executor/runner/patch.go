@@ -29,7 +29,7 @@ const (
 )
 
 func (r *Runner) planPatch(ctx context.Context, a *action, m *executorv1.Action, p *executorv1.PlanPatch, res *executorv1.ActionResult) *heddlev1.ActionError {
-	pol := policyOf(m)
+	pol := r.policy(m)
 	b, err := r.box(ctx, a.lease, pol)
 	if err != nil {
 		return failure(ctx, err, codeIO)
@@ -69,7 +69,7 @@ func outside(plan *patch.Plan, p sandbox.Policy) []string {
 }
 
 func (r *Runner) commitPatch(ctx context.Context, a *action, m *executorv1.Action, c *executorv1.CommitPatch, res *executorv1.ActionResult) *heddlev1.ActionError {
-	pol := policyOf(m)
+	pol := r.policy(m)
 	b, err := r.box(ctx, a.lease, pol)
 	if err != nil {
 		return failure(ctx, err, codeIO)

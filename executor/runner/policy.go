@@ -10,6 +10,17 @@ import (
 	"github.com/heddle-dev/heddle/sandbox"
 )
 
+// policy is what an action's sandbox enforces on this host.
+func (r *Runner) policy(m *executorv1.Action) sandbox.Policy {
+	p := policyOf(m)
+	for _, at := range m.GetPlaces() {
+		if at.GetHost() == r.host {
+			p.Pins = append(p.Pins, sandbox.Pin{Path: at.GetPath(), Real: at.GetReal()})
+		}
+	}
+	return p
+}
+
 // policyOf translates an action's policy. What is not said gets the strictest
 // meaning.
 func policyOf(m *executorv1.Action) sandbox.Policy {

@@ -43,7 +43,7 @@ func (r *Runner) process(ctx context.Context, a *action, m *executorv1.Action, p
 	if err != nil {
 		return failure(ctx, err, codeRefused)
 	}
-	policy := policyOf(m)
+	policy := r.policy(m)
 	b, err := r.box(ctx, a.lease, policy)
 	if err != nil {
 		return failure(ctx, err, codeSpawnFailed)

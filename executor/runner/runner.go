@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heddle-dev/heddle/executor/inspect"
 	"github.com/heddle-dev/heddle/executor/journal"
 	"github.com/heddle-dev/heddle/executor/login"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
@@ -66,6 +67,7 @@ type Runner struct {
 	cfg    Config
 	log    *slog.Logger
 	logins *login.Profiles
+	host   string // of places
 
 	mu      sync.Mutex
 	link    Link
@@ -93,7 +95,7 @@ func New(cfg Config) (*Runner, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{
-		cfg: cfg, log: cfg.Logger, logins: login.New(),
+		cfg: cfg, log: cfg.Logger, logins: login.New(), host: inspect.Host(),
 		leases:  map[string]*lease{},
 		ending:  map[*lease]bool{},
 		actions: map[string]*action{},

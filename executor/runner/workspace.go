@@ -23,7 +23,7 @@ const (
 
 // prepare makes the scope's sandbox ready.
 func (r *Runner) prepare(ctx context.Context, a *action, m *executorv1.Action, res *executorv1.ActionResult) *heddlev1.ActionError {
-	policy := policyOf(m)
+	policy := r.policy(m)
 	b, err := r.box(ctx, a.lease, policy)
 	if err != nil {
 		return failure(ctx, err, codeIO)
@@ -36,13 +36,18 @@ func (r *Runner) prepare(ctx context.Context, a *action, m *executorv1.Action, r
 }
 
 func (r *Runner) inspect(ctx context.Context, q *executorv1.Inspect, res *executorv1.ActionResult) *heddlev1.ActionError {
+	places := r.places(q.GetPlaces())
+	if q.GetPlacesOnly() {
+		res.Outcome = &executorv1.ActionResult_Inspection{Inspection: &executorv1.Inspection{Places: places}}
+		return nil
+	}
 	found, err := inspect.Workspace(ctx, inspect.Query{Cwd: q.GetCwd(), Names: q.GetInstructionNames(), MaxBytes: q.GetMaxBytes()})
 	if err != nil {
 		return failure(ctx, err, codeIO)
 	}
 	out := &executorv1.Inspection{
 		CwdExists: found.CwdExists, RepoRoot: valid(found.RepoRoot),
-		Shell: valid(found.Shell), Timezone: valid(found.Timezone), Os: valid(found.OS),
+		Shell: valid(found.Shell), Timezone: valid(found.Timezone), Os: valid(found.OS), Places: places,
 	}
 	if found.RepoRoot != "" {
 		out.Git = &heddlev1.GitInfo{Sha: valid(found.Git.SHA), Branch: valid(found.Git.Branch), OriginUrl: valid(found.Git.OriginURL)}
@@ -57,6 +62,23 @@ func (r *Runner) inspect(ctx context.Context, q *executorv1.Inspect, res *execut
 	return nil
 }
 
+// maxPlaces bounds the folders that are looked at in one action.
+const maxPlaces = 256
+
+// places says where paths lead. One that cannot be followed, or cannot be said in text, is left out.
+func (r *Runner) places(paths []string) []*heddlev1.Place {
+	var out []*heddlev1.Place
+	for _, path := range paths[:min(len(paths), maxPlaces)] {
+		at, err := sandbox.Locate(path)
+		if err != nil || valid(at.Real) != at.Real {
+			r.log.Warn("cannot tell where a folder leads", "path", path, "cause", err)
+			continue
+		}
+		out = append(out, &heddlev1.Place{Path: path, Real: at.Real, Device: at.Device, Inode: at.Inode, Host: r.host})
+	}
+	return out
+}
+
 // readFile reads the beginning of a file as the sandbox sees it.
 func (r *Runner) readFile(ctx context.Context, a *action, m *executorv1.Action, f *executorv1.ReadFile, res *executorv1.ActionResult) *heddlev1.ActionError {
 	if !filepath.IsAbs(f.GetPath()) {
@@ -67,7 +89,7 @@ func (r *Runner) readFile(ctx context.Context, a *action, m *executorv1.Action, 
 		limit = defaultRead
 	}
 	limit = min(limit, maxRead)
-	b, err := r.box(ctx, a.lease, policyOf(m))
+	b, err := r.box(ctx, a.lease, r.policy(m))
 	if err != nil {
 		return failure(ctx, err, codeIO)
 	}
