@@ -77,7 +77,7 @@ type Provider struct {
 	EnvKey string
 	// EnvKeyInstructions is shown when the variable is not set.
 	EnvKeyInstructions string
-	// WireAPI is "responses" or "scripted".
+	// WireAPI is "responses", "chat", "anthropic" or "scripted".
 	WireAPI string
 	// Script is the absolute path of a script; empty means the built-in demo.
 	Script string

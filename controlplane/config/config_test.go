@@ -335,9 +335,19 @@ query_params = { q = "1" }
 [model_providers.play]
 wire_api = "scripted"
 script = "s.yaml"
+[model_providers.odd]
+base_url = "http://h"
+wire_api = "graphql"
 [model_providers.chat]
 base_url = "http://h"
 wire_api = "chat"
+[model_providers.claude]
+wire_api = "anthropic"
+[model_providers.claudelike]
+wire_api = "anthropic"
+base_url = "http://h/anthropic"
+[model_providers.ollama]
+base_url = "http://big:11434/v1"
 [model_providers.empty]
 name = "Empty"
 `)
@@ -359,18 +369,57 @@ name = "Empty"
 	if p, err := c.Provider("scripted"); err != nil || p.WireAPI != "scripted" || p.Script != "" {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	for id, want := range map[string]string{"chat": `wire_api`, "empty": "base_url", "none": "known: chat, empty, mock, play, openai, scripted"} {
+	for id, want := range map[string]string{"odd": `use "responses", "chat", "anthropic" or "scripted"`, "empty": "base_url", "none": "known: anthropic, chat, claude, claudelike, empty, lmstudio, mock, odd, ollama, openai, play, scripted"} {
 		_, err := c.Provider(id)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"`+id+`"`) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("provider %s: %v", id, err)
 		}
 	}
-	if got := c.ProviderEnvKeys(); !slices.Equal(got, []string{"C_TOKEN_VAR", "MOCK_KEY", "OPENAI_API_KEY"}) {
+	for id, want := range map[string]string{
+		"chat":       "chat http://h ",
+		"anthropic":  "anthropic https://api.anthropic.com/v1 ANTHROPIC_API_KEY",
+		"claude":     "anthropic https://api.anthropic.com/v1 ANTHROPIC_API_KEY",
+		"claudelike": "anthropic http://h/anthropic ",
+		"ollama":     "chat http://big:11434/v1 ",
+		"lmstudio":   "chat http://localhost:1234/v1 ",
+	} {
+		p, err := c.Provider(id)
+		if got := p.WireAPI + " " + p.BaseURL + " " + p.EnvKey; err != nil || got != want {
+			t.Errorf("provider %s: %q, %v", id, got, err)
+		}
+	}
+	if got := c.ProviderEnvKeys(); !slices.Equal(got, []string{"ANTHROPIC_API_KEY", "C_TOKEN_VAR", "MOCK_KEY", "OPENAI_API_KEY"}) {
 		t.Errorf("keys %q", got)
 	}
 	c = load(t, Options{Home: h, Overrides: map[string]any{"openai_base_url": "http://mine"}, Env: map[string]string{"OPENAI_BASE_URL": "http://proxy/v1"}})
 	if p, _ := c.Provider("openai"); p.BaseURL != "http://mine" {
 		t.Errorf("got %q", p.BaseURL)
+	}
+}
+
+// What names a provider that there is not is what has to be changed.
+func TestUnknownProviderBlamesItsSource(t *testing.T) {
+	h := home(t, "model = \"m\"\nmodel_provider = \"gone\"\n")
+	for name, tt := range map[string]struct {
+		o        Options
+		id       string
+		want     []string
+		wantFile bool
+	}{
+		"file":               {Options{Home: h}, "gone", []string{":2:", "change model_provider"}, true},
+		"override":           {Options{Home: h, Overrides: map[string]any{"model_provider": "nope"}}, "nope", []string{"-c model_provider=nope"}, false},
+		"config of a thread": {Options{Home: h, Thread: map[string]any{"model_provider": "nope"}}, "nope", []string{"came with the thread"}, false},
+		"thread":             {Options{Home: h}, "old", []string{"the thread", `"old"`}, false},
+	} {
+		_, err := load(t, tt.o).Provider(tt.id)
+		for _, w := range tt.want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v lacks %q", name, err, w)
+			}
+		}
+		if err != nil && strings.Contains(err.Error(), h.Path()) != tt.wantFile {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -397,7 +446,7 @@ func TestFilterEnv(t *testing.T) {
 		}
 	}
 	c := load(t, Options{Home: home(t, "[shell_environment_policy]\ninherit = \"core\"\nignore_default_excludes = true\nexclude = [\"A\"]\ninclude_only = [\"B\"]\nset = {C = \"d\"}\n")})
-	want := EnvPolicy{Inherit: "core", IgnoreDefaultExcludes: true, Exclude: []string{"A"}, Set: map[string]string{"C": "d"}, IncludeOnly: []string{"B"}, ProviderKeys: []string{"OPENAI_API_KEY"}}
+	want := EnvPolicy{Inherit: "core", IgnoreDefaultExcludes: true, Exclude: []string{"A"}, Set: map[string]string{"C": "d"}, IncludeOnly: []string{"B"}, ProviderKeys: []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY"}}
 	if got := c.EnvPolicy(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
 	}

@@ -8,11 +8,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
 // Wire formats of providers.
 const (
 	WireResponses = "responses"
+	WireChat      = "chat"
+	WireAnthropic = "anthropic"
 	WireScripted  = "scripted"
 )
 
@@ -22,23 +26,55 @@ const (
 	defaultIdleTimeout    = 300 * time.Second
 	maxRetries            = 100
 	openaiBaseURL         = "https://api.openai.com/v1"
+	anthropicBaseURL      = "https://api.anthropic.com/v1"
+	anthropicKey          = "ANTHROPIC_API_KEY"
 )
 
-// Provider returns a provider by id: of the config, else built in ("openai",
-// "scripted"). An unknown or unusable one is an *Error that names file and fix.
+// builtins are the providers that need no table, sorted.
+var builtins = [...]string{"anthropic", "lmstudio", "ollama", "openai", "scripted"}
+
+// builtinProvider is a provider without a table of its own.
+func (c *Config) builtinProvider(id string) (Provider, bool) {
+	p := Provider{ID: id, Name: id, WireAPI: WireChat}
+	switch id {
+	case "openai":
+		p.Name, p.BaseURL, p.EnvKey, p.WireAPI = "OpenAI", c.openaiURL(), "OPENAI_API_KEY", WireResponses
+	case "anthropic":
+		p.Name, p.BaseURL, p.EnvKey, p.WireAPI = "Anthropic", anthropicBaseURL, anthropicKey, WireAnthropic
+	case "ollama":
+		p.Name, p.BaseURL = "Ollama", "http://localhost:11434/v1"
+	case "lmstudio":
+		p.Name, p.BaseURL = "LM Studio", "http://localhost:1234/v1"
+	case "scripted":
+		p.WireAPI = WireScripted
+	default:
+		return Provider{}, false
+	}
+	return c.builtin(p), true
+}
+
+// ProviderIDs are the ids of all providers, those of the config and those built
+// in, sorted.
+func (c *Config) ProviderIDs() []string {
+	ids := append(slices.Sorted(maps.Keys(c.providers())), builtins[:]...)
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Provider returns a provider by id: of the config, else built in. An unknown or unusable one is an *Error that names file and fix.
 func (c *Config) Provider(id string) (Provider, error) {
 	table, ok := lookup(c.tree, "model_providers", id).(map[string]any)
 	if !ok {
-		switch id {
-		case "openai":
-			return c.builtin(Provider{ID: id, Name: "OpenAI", BaseURL: c.openaiURL(), EnvKey: "OPENAI_API_KEY", WireAPI: WireResponses}), nil
-		case "scripted":
-			return c.builtin(Provider{ID: id, Name: "scripted", WireAPI: WireScripted}), nil
+		if p, ok := c.builtinProvider(id); ok {
+			return p, nil
 		}
-		known := append(slices.Sorted(maps.Keys(c.providers())), "openai", "scripted")
-		return Provider{}, c.providerError(id, "", fmt.Sprintf("there is no such provider (known: %s); add a [model_providers.%s] table or change model_provider", strings.Join(known, ", "), joinKey([]string{id})))
+		return Provider{}, c.unknownProvider(id)
 	}
 	p := c.builtin(Provider{ID: id, Name: id, WireAPI: WireResponses})
+	if known, ok := c.builtinProvider(id); ok && id != "openai" {
+		// A table for a built-in provider changes what it names.
+		p = known
+	}
 	str := func(dst *string, key string) {
 		if s, ok := table[key].(string); ok {
 			*dst = s
@@ -63,6 +99,12 @@ func (c *Config) Provider(id string) (Provider, error) {
 	if n, ok := table["stream_idle_timeout_ms"].(int64); ok && n > 0 {
 		p.StreamIdleTimeout = time.Duration(min(n, 86400_000)) * time.Millisecond
 	}
+	if p.WireAPI == WireAnthropic && p.BaseURL == "" {
+		p.BaseURL = anthropicBaseURL
+	}
+	if _, given := table["env_key"]; !given && p.BearerToken == "" && p.WireAPI == WireAnthropic && strings.HasPrefix(p.BaseURL, "https://api.anthropic.com") {
+		p.EnvKey = anthropicKey
+	}
 	p.Source = c.sourceOf("model_providers", id)
 	return p, c.checkProvider(&p)
 }
@@ -74,7 +116,7 @@ func (c *Config) builtin(p Provider) Provider {
 
 func (c *Config) checkProvider(p *Provider) error {
 	switch p.WireAPI {
-	case WireResponses:
+	case WireResponses, WireChat, WireAnthropic:
 		if p.BaseURL == "" {
 			return c.providerError(p.ID, "base_url", `it is not set; add base_url = "https://HOST/v1"`)
 		}
@@ -86,7 +128,7 @@ func (c *Config) checkProvider(p *Provider) error {
 			p.Script = filepath.Join(filepath.Dir(p.Source), p.Script)
 		}
 	default:
-		return c.providerError(p.ID, "wire_api", fmt.Sprintf("%q is not supported; use %q or %q", p.WireAPI, WireResponses, WireScripted))
+		return c.providerError(p.ID, "wire_api", fmt.Sprintf("%q is not supported; use %q, %q, %q or %q", p.WireAPI, WireResponses, WireChat, WireAnthropic, WireScripted))
 	}
 	return nil
 }
@@ -117,6 +159,42 @@ func (c *Config) sourceOf(path ...string) string {
 	return ""
 }
 
+// unknownProvider blames what names the provider: a file, an override of the
+// client, or the thread's own setting.
+func (c *Config) unknownProvider(id string) error {
+	where := "change model_provider"
+	if c.ModelProvider() == id {
+		for _, l := range c.layers {
+			if lookup(l.Tree, "model_provider") == nil {
+				continue
+			}
+			if l.File != "" {
+				break
+			}
+			where = fmt.Sprintf("correct the client's override (-c model_provider=%s)", id)
+			if l.Kind == "thread" {
+				where = fmt.Sprintf("correct model_provider = %q in the config that came with the thread", id)
+			}
+			return c.unknown(id, where, "")
+		}
+		return c.unknown(id, where, c.sourceOf("model_provider"))
+	}
+	return c.unknown(id, fmt.Sprintf("choose another one for the thread, whose own setting is %q", id), "")
+}
+
+func (c *Config) unknown(id, fix, file string) error {
+	w := &heddlev1.ConfigWarning{
+		Path: file, Summary: fmt.Sprintf("model provider %q cannot be used", id),
+		Details: fmt.Sprintf("there is no such provider (known: %s); add a [model_providers.%s] table or %s", strings.Join(c.ProviderIDs(), ", "), joinKey([]string{id}), fix),
+	}
+	if data, err := os.ReadFile(file); err == nil {
+		if line, col, ok := locate(data, []string{"model_provider"}); ok {
+			w.Line, w.Column = int32(line), int32(col)
+		}
+	}
+	return &Error{w}
+}
+
 func (c *Config) providerError(id, key, what string) error {
 	path := []string{"model_providers", id}
 	if key != "" {
@@ -143,7 +221,7 @@ func (c *Config) providerError(id, key, what string) error {
 
 // ProviderEnvKeys are the variables that hold keys of any provider, sorted.
 func (c *Config) ProviderEnvKeys() []string {
-	names := map[string]bool{"OPENAI_API_KEY": true}
+	names := map[string]bool{"OPENAI_API_KEY": true, anthropicKey: true}
 	for _, v := range c.providers() {
 		t, _ := v.(map[string]any)
 		if k, ok := t["env_key"].(string); ok && k != "" {

@@ -281,6 +281,9 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		return nil, err
 	}
 	info, warning := r.cfg.Models.Lookup(s.GetModel(), model.Overrides{ContextWindow: c.ModelContextWindow(), AutoCompactLimit: c.AutoCompactLimit()})
+	// Only the Responses API has freeform tools and a search of its own.
+	full := p.WireAPI == config.WireResponses || p.WireAPI == config.WireScripted
+	freeform := info.FreeformPatch && full
 	rt := &agent.Runtime{
 		Client: client, Model: info, Warning: warning, Provider: p.ID,
 		ServiceTier:      s.GetServiceTier(),
@@ -289,8 +292,8 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		ApprovalTimeout: r.cfg.ApprovalTimeout,
 		UserAgent:       "heddle/" + r.cfg.Version,
 		Tools: tool.Options{
-			FreeformPatch: info.FreeformPatch, FunctionPatch: !info.FreeformPatch, UpdatePlan: c.ToolEnabled("update_plan"),
-			ViewImage: slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), WebSearch: c.ToolEnabled("web_search"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
+			FreeformPatch: freeform, FunctionPatch: !freeform, UpdatePlan: c.ToolEnabled("update_plan"),
+			ViewImage: slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), WebSearch: full && c.ToolEnabled("web_search"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
 			Escalation: s.GetApprovalPolicy() != approval.Never,
 		},
 	}
@@ -300,7 +303,9 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 	if !c.FeatureOn("auto_compaction") {
 		rt.AutoCompactLimit = 0
 	}
-	if info.Reasoning {
+	// For a model that is not known, what the user set is sent: these services say
+	// when they do not take it.
+	if info.Reasoning || !full {
 		rt.Effort, rt.Summary = s.GetReasoningEffort(), s.GetReasoningSummary()
 	}
 	if info.Verbosity {

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // EffortOption is one reasoning effort that a model supports.
@@ -94,6 +95,19 @@ func known(id, name, description string, efforts []EffortOption, opts ...func(*I
 	return m
 }
 
+// claudeWindow is the window that all current Claude models have.
+const claudeWindow = 200000
+
+// claude is what holds for the models of the Messages API, whose names tell.
+func claude(name string) Info {
+	effortMax := EffortOption{"max", "Reasoning without a limit, where only the result counts"}
+	m := known(name, name, "Model of the Anthropic Messages API", []EffortOption{effortLow, effortMedium, effortHigh, effortMax})
+	m.DefaultEffort = "high"
+	m.ContextWindow, m.AutoCompactLimit = claudeWindow, autoCompact(claudeWindow)
+	m.FreeformPatch, m.Verbosity = false, false
+	return m
+}
+
 func withDefault(m *Info) { m.Default = true }
 
 func hidden(m *Info) { m.Hidden = true }
@@ -134,9 +148,12 @@ func (c *Catalog) Default() Info {
 // user.
 func (c *Catalog) Lookup(name string, o Overrides) (info Info, warning string) {
 	i := slices.IndexFunc(c.models, func(m Info) bool { return m.ID == name })
-	if i >= 0 {
+	switch {
+	case i >= 0:
 		info = c.models[i].clone()
-	} else {
+	case strings.HasPrefix(name, "claude-"):
+		info = claude(name)
+	default:
 		info = Info{
 			ID: name, DisplayName: name, Efforts: []EffortOption{effortLow, effortMedium, effortHigh}, DefaultEffort: "medium",
 			Modalities: []string{"text", "image"}, ContextWindow: fallbackWindow, AutoCompactLimit: autoCompact(fallbackWindow),

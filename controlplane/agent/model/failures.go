@@ -51,15 +51,31 @@ func statusText(status int) string {
 	return strconv.Itoa(status)
 }
 
-// serviceMessage is error.message of a JSON body, else the start of the body.
+// serviceMessage is what a JSON body says: error.message, error, message or
+// detail; else the start of the body.
 func serviceMessage(body string) string {
 	var b struct {
-		Error struct {
-			Message string `json:"message"`
-		} `json:"error"`
+		Error   json.RawMessage `json:"error"`
+		Message any             `json:"message"`
+		Detail  any             `json:"detail"`
 	}
-	if json.Unmarshal([]byte(body), &b) == nil && b.Error.Message != "" {
-		return b.Error.Message
+	if json.Unmarshal([]byte(body), &b) != nil {
+		return clip(strings.TrimSpace(body), 1000)
+	}
+	var inner struct {
+		Message string `json:"message"`
+	}
+	var text string
+	if json.Unmarshal(b.Error, &inner) == nil && inner.Message != "" {
+		return inner.Message
+	}
+	if json.Unmarshal(b.Error, &text) == nil && text != "" {
+		return text
+	}
+	for _, v := range []any{b.Message, b.Detail} {
+		if s, ok := v.(string); ok && s != "" {
+			return s
+		}
 	}
 	return clip(strings.TrimSpace(body), 1000)
 }
@@ -126,4 +142,50 @@ func askedDelay(message string) time.Duration {
 		unit = float64(time.Millisecond)
 	}
 	return time.Duration(n * unit)
+}
+
+// overflow is how services without a code for it say that a request is too long.
+var overflow = regexp.MustCompile(`(?i)context_length_exceeded|exceed_context_size|maximum context length|prompt is too long|exceeds? (?:the )?(?:available )?context (?:size|limit|window|length)|greater than the context length`)
+
+// RefusedBy is Refused for the services of other wire formats, which say in words
+// that a request does not fit, and have a status of their own for overload.
+func RefusedBy(status int, body, url string, retryAfter time.Duration) *Error {
+	e := Refused(status, body, url, retryAfter)
+	switch {
+	case (status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusInternalServerError) && overflow.MatchString(body):
+		e.Kind, e.HTTPStatus, e.Message, e.Details, e.Retry = KindContextWindow, 0, msgContextWindow, serviceMessage(body), RetryNone
+	case status == statusOverloaded:
+		e.Kind, e.Message = KindOverloaded, "the model service is overloaded: "+serviceMessage(body)
+	}
+	return e
+}
+
+// statusOverloaded is not registered, but used.
+const statusOverloaded = 529
+
+// FailedBy maps an error that came within a stream, in the types of the Chat
+// Completions and Messages APIs. status is 0 when the error names none.
+func FailedBy(kind string, status int, message string) *Error {
+	switch {
+	case overflow.MatchString(kind) || overflow.MatchString(message):
+		e := Failed("context_length_exceeded", message)
+		e.Details = message
+		return e
+	case kind == "insufficient_quota" || kind == "billing_error":
+		return Failed("insufficient_quota", message)
+	case kind == "rate_limit_error" || kind == "rate_limit_exceeded" || status == http.StatusTooManyRequests:
+		return Failed("rate_limit_exceeded", message)
+	case kind == "overloaded_error" || status == statusOverloaded || status == http.StatusServiceUnavailable:
+		return &Error{Kind: KindOverloaded, Message: "the model service is overloaded: " + message, Details: kind, Retry: RetryStream}
+	case kind == "api_error" || kind == "server_error" || kind == "internal_server_error" || kind == "timeout_error" || status >= 500:
+		return Failed("server_error", message)
+	}
+	return Failed(kind, message)
+}
+
+// Refusal is an answer that the service or the model refused to give.
+func Refusal(why string) *Error {
+	e := Incomplete("content_filter")
+	e.Details = why
+	return e
 }

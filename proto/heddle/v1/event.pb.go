@@ -2914,8 +2914,11 @@ type HistoryReasoning struct {
 	Summary          []string               `protobuf:"bytes,2,rep,name=summary,proto3" json:"summary,omitempty"`
 	EncryptedContent string                 `protobuf:"bytes,3,opt,name=encrypted_content,json=encryptedContent,proto3" json:"encrypted_content,omitempty"`
 	Content          []string               `protobuf:"bytes,4,rep,name=content,proto3" json:"content,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The form that a service besides the Responses API gave it, which has to get it
+	// back in the same; empty for that API. encrypted_content holds its proof then.
+	Form          string `protobuf:"bytes,5,opt,name=form,proto3" json:"form,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HistoryReasoning) Reset() {
@@ -2974,6 +2977,13 @@ func (x *HistoryReasoning) GetContent() []string {
 		return x.Content
 	}
 	return nil
+}
+
+func (x *HistoryReasoning) GetForm() string {
+	if x != nil {
+		return x.Form
+	}
+	return ""
 }
 
 // ActionsIntended is durable before any of its actions may start (I3).
@@ -3645,12 +3655,13 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"ToolOutput\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12,\n" +
 	"\x05parts\x18\x02 \x03(\v2\x16.heddle.v1.HistoryPartR\x05parts\x12\x1a\n" +
-	"\bfreeform\x18\x03 \x01(\bR\bfreeform\"\x83\x01\n" +
+	"\bfreeform\x18\x03 \x01(\bR\bfreeform\"\x97\x01\n" +
 	"\x10HistoryReasoning\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\asummary\x18\x02 \x03(\tR\asummary\x12+\n" +
 	"\x11encrypted_content\x18\x03 \x01(\tR\x10encryptedContent\x12\x18\n" +
-	"\acontent\x18\x04 \x03(\tR\acontent\"D\n" +
+	"\acontent\x18\x04 \x03(\tR\acontent\x12\x12\n" +
+	"\x04form\x18\x05 \x01(\tR\x04form\"D\n" +
 	"\x0fActionsIntended\x121\n" +
 	"\aactions\x18\x01 \x03(\v2\x17.heddle.v1.ActionIntentR\aactions\"\xee\x01\n" +
 	"\fActionIntent\x12\x1b\n" +

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
+	"github.com/heddle-dev/heddle/controlplane/agent/model/httpstream"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -446,7 +447,7 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		res := &http.Response{Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(string(raw)))}
 		done := 0
-		err := decode(res, func(e model.Event) error {
+		err := decode(httpstream.NewAnswer(res), func(e model.Event) error {
 			if _, ok := e.(model.Completed); ok {
 				done++
 			}
@@ -480,7 +481,7 @@ func BenchmarkDelta(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			res := &http.Response{Header: http.Header{}, Body: io.NopCloser(bufio.NewReader(strings.NewReader(raw)))}
-			if err := decode(res, func(model.Event) error { return nil }); err != nil {
+			if err := decode(httpstream.NewAnswer(res), func(model.Event) error { return nil }); err != nil {
 				b.Fatal(err)
 			}
 		}

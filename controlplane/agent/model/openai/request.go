@@ -148,8 +148,9 @@ func encodeInput(entries []*heddlev1.HistoryEntry) []any {
 				out = append(out, callOutputParam{Type: outputType(o.GetFreeform()), CallID: o.GetCallId(), Output: encodeOutput(o.GetParts())})
 			}
 		case *heddlev1.HistoryEntry_Reasoning:
-			// Without its encrypted form the service cannot take reasoning back.
-			if r := x.Reasoning; r.GetEncryptedContent() != "" {
+			// Without its encrypted form the service cannot take reasoning back; that of
+			// another service it does not know.
+			if r := x.Reasoning; r.GetEncryptedContent() != "" && r.GetForm() == "" {
 				item := reasoningItem{Type: "reasoning", Summary: []partParam{}, EncryptedContent: r.GetEncryptedContent()}
 				for _, s := range r.GetSummary() {
 					item.Summary = append(item.Summary, textPart("summary_text", s))

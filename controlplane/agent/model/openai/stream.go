@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/tidwall/gjson"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
+	"github.com/heddle-dev/heddle/controlplane/agent/model/httpstream"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -23,11 +22,6 @@ const (
 	// maxParts bounds the index of a part within an item.
 	maxParts = 4096
 )
-
-// yieldError carries an error of the consumer through the decoder.
-type yieldError struct{ err error }
-
-func (e *yieldError) Error() string { return e.err.Error() }
 
 // wireEvent holds the fields of an event that are used; the rest is skipped.
 type wireEvent struct {
@@ -171,23 +165,8 @@ func (ev *wireEvent) fast(name string, data []byte) bool {
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // decode reads a whole answer. nil means that it was completed.
-func decode(res *http.Response, yield func(model.Event) error) error {
-	sse := ssestream.NewDecoder(res)
-	d := newDecoder(yield)
-	for sse.Next() {
-		ev := sse.Event()
-		end, err := d.event(ev.Type, ev.Data)
-		if end || err != nil {
-			return err
-		}
-	}
-	if err := sse.Err(); err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-	if ct := res.Header.Get("Content-Type"); len(d.items) == 0 && ct != "" && !strings.Contains(ct, "event-stream") {
-		return fmt.Errorf("the service answered with content type %.80q instead of an event stream", ct)
-	}
-	return errNoCompletion
+func decode(a *httpstream.Answer, yield func(model.Event) error) error {
+	return a.Events(newDecoder(yield).event, errNoCompletion)
 }
 
 func newDecoder(yield func(model.Event) error) *decoder {
@@ -250,13 +229,6 @@ func (d *decoder) event(name string, data []byte) (end bool, err error) {
 	return false, nil
 }
 
-func (d *decoder) emit(ev model.Event) error {
-	if err := d.yield(ev); err != nil {
-		return &yieldError{err}
-	}
-	return nil
-}
-
 // find returns the open item of a delta, starting it when the service did not
 // announce it; nil when it is done or of another kind.
 func (d *decoder) find(ev *wireEvent, kind model.ItemKind) (*openItem, error) {
@@ -286,7 +258,7 @@ func (d *decoder) text(ev *wireEvent) error {
 		return err
 	}
 	it.text.WriteString(ev.Delta)
-	return d.emit(model.TextDelta{ItemID: it.id, Text: ev.Delta})
+	return d.yield(model.TextDelta{ItemID: it.id, Text: ev.Delta})
 }
 
 func (d *decoder) indexed(ev *wireEvent, index int32, make func(string, int32) model.Event) error {
@@ -297,7 +269,7 @@ func (d *decoder) indexed(ev *wireEvent, index int32, make func(string, int32) m
 	if it == nil || err != nil {
 		return err
 	}
-	return d.emit(make(it.id, index))
+	return d.yield(make(it.id, index))
 }
 
 func kindOf(typ string) (model.ItemKind, bool) {
@@ -332,7 +304,7 @@ func (d *decoder) start(it *wireItem, index int) (*openItem, error) {
 	o := &openItem{id: it.ID, kind: kind, phase: it.Phase}
 	d.items[it.ID], d.byIndex[index] = o, o
 	d.order = append(d.order, o)
-	return o, d.emit(model.ItemStarted{ID: it.ID, Kind: kind, Phase: it.Phase, CallID: it.CallID, Name: it.Name})
+	return o, d.yield(model.ItemStarted{ID: it.ID, Kind: kind, Phase: it.Phase, CallID: it.CallID, Name: it.Name})
 }
 
 // finish announces a whole item, once.
@@ -364,7 +336,7 @@ func (d *decoder) finish(it *wireItem, index int) error {
 		d.calls[it.CallID] = true
 		done.Entry = callEntry(it)
 	}
-	return d.emit(done)
+	return d.yield(done)
 }
 
 // complete ends the stream; messages that the service left open end with what was
@@ -375,7 +347,7 @@ func (d *decoder) complete(raw json.RawMessage) error {
 			continue
 		}
 		o.done = true
-		if err := d.emit(model.ItemDone{ID: o.id, Kind: o.kind, Entry: messageEntry(o.id, o.phase, o.text.String())}); err != nil {
+		if err := d.yield(model.ItemDone{ID: o.id, Kind: o.kind, Entry: messageEntry(o.id, o.phase, o.text.String())}); err != nil {
 			return err
 		}
 	}
@@ -392,7 +364,7 @@ func (d *decoder) complete(raw json.RawMessage) error {
 			ReasoningOutputTokens: max(u.OutputDetails.Reasoning, 0),
 		}
 	}
-	return d.emit(done)
+	return d.yield(done)
 }
 
 func (d *decoder) fail(ev *wireEvent) error {

@@ -13,6 +13,9 @@ import (
 	"sync"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
+	"github.com/heddle-dev/heddle/controlplane/agent/model/anthropic"
+	"github.com/heddle-dev/heddle/controlplane/agent/model/chat"
+	"github.com/heddle-dev/heddle/controlplane/agent/model/httpstream"
 	"github.com/heddle-dev/heddle/controlplane/agent/model/openai"
 	"github.com/heddle-dev/heddle/controlplane/agent/model/scripted"
 	"github.com/heddle-dev/heddle/controlplane/config"
@@ -46,7 +49,7 @@ type script struct {
 // New returns an empty Set.
 func New(cfg Config) *Set {
 	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = openai.NewHTTPClient()
+		cfg.HTTPClient = httpstream.NewHTTPClient()
 	}
 	return &Set{cfg: cfg, clients: map[string]model.Client{}, scripts: map[string]*script{}}
 }
@@ -61,20 +64,21 @@ func (s *Set) Client(p config.Provider, getenv func(string) string) (model.Clien
 	switch p.WireAPI {
 	case config.WireScripted:
 		return s.scripted(p)
-	case config.WireResponses:
-		return s.openai(p, getenv)
+	case config.WireResponses, config.WireChat, config.WireAnthropic:
+		return s.online(p, getenv)
 	}
 	return nil, fmt.Errorf("model provider %q: wire_api %q is not supported", p.ID, p.WireAPI)
 }
 
-func (s *Set) openai(p config.Provider, getenv func(string) string) (model.Client, error) {
-	key := p.BearerToken
+// credentials are the key and the headers of a provider's requests.
+func credentials(p config.Provider, getenv func(string) string) (key string, headers map[string]string, err error) {
+	key = p.BearerToken
 	if p.EnvKey != "" {
 		if key = strings.TrimSpace(getenv(p.EnvKey)); key == "" {
-			return nil, missingKey(p)
+			return "", nil, missingKey(p)
 		}
 	}
-	headers := maps.Clone(p.HTTPHeaders)
+	headers = maps.Clone(p.HTTPHeaders)
 	if headers == nil {
 		headers = map[string]string{}
 	}
@@ -83,16 +87,21 @@ func (s *Set) openai(p config.Provider, getenv func(string) string) (model.Clien
 			headers[name] = v
 		}
 	}
+	return key, headers, nil
+}
+
+func (s *Set) online(p config.Provider, getenv func(string) string) (model.Client, error) {
+	key, headers, err := credentials(p, getenv)
+	if err != nil {
+		return nil, err
+	}
 	id := fingerprint(p, key, headers)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.clients[id]; c != nil {
 		return c, nil
 	}
-	c, err := openai.New(openai.Config{
-		ProviderName: p.Name, BaseURL: p.BaseURL, APIKey: key, Headers: headers, Query: p.QueryParams,
-		RequestMaxRetries: p.RequestMaxRetries, StreamIdleTimeout: p.StreamIdleTimeout, HTTPClient: s.cfg.HTTPClient, Logger: s.cfg.Logger,
-	})
+	c, err := s.open(p, key, headers)
 	if err != nil {
 		return nil, fmt.Errorf("%w; correct base_url%s", err, in(p))
 	}
@@ -101,6 +110,26 @@ func (s *Set) openai(p config.Provider, getenv func(string) string) (model.Clien
 	}
 	s.clients[id] = c
 	return c, nil
+}
+
+// open makes a client for the provider's wire format.
+func (s *Set) open(p config.Provider, key string, headers map[string]string) (model.Client, error) {
+	switch p.WireAPI {
+	case config.WireChat:
+		return chat.New(chat.Config{
+			ProviderName: p.Name, BaseURL: p.BaseURL, APIKey: key, Headers: headers, Query: p.QueryParams,
+			RequestMaxRetries: p.RequestMaxRetries, StreamIdleTimeout: p.StreamIdleTimeout, HTTPClient: s.cfg.HTTPClient, Logger: s.cfg.Logger,
+		})
+	case config.WireAnthropic:
+		return anthropic.New(anthropic.Config{
+			ProviderName: p.Name, BaseURL: p.BaseURL, APIKey: key, Headers: headers, Query: p.QueryParams,
+			RequestMaxRetries: p.RequestMaxRetries, StreamIdleTimeout: p.StreamIdleTimeout, HTTPClient: s.cfg.HTTPClient, Logger: s.cfg.Logger,
+		})
+	}
+	return openai.New(openai.Config{
+		ProviderName: p.Name, BaseURL: p.BaseURL, APIKey: key, Headers: headers, Query: p.QueryParams,
+		RequestMaxRetries: p.RequestMaxRetries, StreamIdleTimeout: p.StreamIdleTimeout, HTTPClient: s.cfg.HTTPClient, Logger: s.cfg.Logger,
+	})
 }
 
 func in(p config.Provider) string {
@@ -127,7 +156,7 @@ func missingKey(p config.Provider) error {
 // fingerprint tells clients apart by everything that makes their requests.
 func fingerprint(p config.Provider, key string, headers map[string]string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %q %q %d %d", p.Name, p.BaseURL, key, p.RequestMaxRetries, p.StreamIdleTimeout)
+	fmt.Fprintf(&b, "%q %q %q %q %d %d", p.WireAPI, p.Name, p.BaseURL, key, p.RequestMaxRetries, p.StreamIdleTimeout)
 	for _, m := range []map[string]string{headers, p.QueryParams} {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			fmt.Fprintf(&b, " %q=%q", k, m[k])

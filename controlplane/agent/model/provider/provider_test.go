@@ -66,7 +66,7 @@ func TestOpenAI(t *testing.T) {
 	if _, err := s.Client(p, nil); err == nil || !strings.Contains(err.Error(), "/h/config.toml") {
 		t.Errorf("got %v", err)
 	}
-	p.WireAPI = "chat"
+	p.WireAPI = "graphql"
 	if _, err := s.Client(p, nil); err == nil {
 		t.Error("an unknown wire format was accepted")
 	}

@@ -1,9 +1,8 @@
-package openai
+package httpstream
 
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
 	"time"
 )
@@ -55,16 +54,3 @@ func (w *watchdog) stop() {
 }
 
 func (w *watchdog) cause() error { return context.Cause(w.ctx) }
-
-type watchedBody struct {
-	io.ReadCloser
-	w *watchdog
-}
-
-func (b *watchedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
-		b.w.alive()
-	}
-	return n, err
-}
