@@ -117,7 +117,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	if c.log, err = eventlog.Open(ctx, eventlog.Config{Store: c.store, Logger: cfg.Logger}); err != nil {
 		return err
 	}
-	outputs, err := newOutputs(cfg.Streams, cfg.Streams+"-ephemeral")
+	outputs, err := newOutputs(cfg.Streams, filepath.Join(filepath.Dir(cfg.Streams), "artifacts"), cfg.Streams+"-ephemeral")
 	if err != nil {
 		return fmt.Errorf("open output streams: %w", err)
 	}
@@ -159,7 +159,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 		}})
 	broker := approval.NewBroker(nil)
 	c.agent = agent.New(agent.Config{
-		Log: c.log, Streams: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Servers: resolver.Servers, Version: cfg.Version,
+		Log: c.log, Streams: outputs, Blobs: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Servers: resolver.Servers, Version: cfg.Version,
 		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns, Home: cfg.Home.Dir,
 	})
 	c.server = server.New(server.Config{
@@ -200,6 +200,8 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- c.dispatcher.Run(work) }()
 	c.agent.Resume()
+	var tidy sync.WaitGroup
+	tidy.Go(func() { c.sweep(work) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -211,6 +213,7 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	defer stop()
 	closed := c.agent.Close(bound)
 	cancel()
+	tidy.Wait()
 	return errors.Join(err, closed, <-done, c.close(bound))
 }
 

@@ -425,6 +425,8 @@ func (m *fakeModel) output(callID string) string {
 type fakeExecutor struct {
 	id  string
 	net fakeNetwork
+	// commits holds back each patch until something is received; nil does not.
+	commits chan struct{}
 
 	mu      sync.Mutex
 	running map[string]*fakeProcess
@@ -601,10 +603,13 @@ func (x *fakeExecutor) run(a *executorv1.Action) {
 	case *executorv1.Action_Prepare:
 		res.Outcome = &executorv1.ActionResult_Prepared{Prepared: &executorv1.Prepared{Report: &heddlev1.SandboxReport{Backend: "fake"}}}
 	case *executorv1.Action_Inspect:
-		res.Outcome = &executorv1.ActionResult_Inspection{Inspection: &executorv1.Inspection{CwdExists: true, Shell: "/bin/bash"}}
+		res.Outcome = &executorv1.ActionResult_Inspection{Inspection: &executorv1.Inspection{CwdExists: true, Shell: "/bin/bash", Git: &heddlev1.GitInfo{Sha: "c0ffee"}}}
 	case *executorv1.Action_PlanPatch:
 		res.Outcome = &executorv1.ActionResult_PatchPlan{PatchPlan: planOf(a, k.PlanPatch)}
 	case *executorv1.Action_CommitPatch:
+		if x.commits != nil {
+			<-x.commits
+		}
 		path := patchPath(k.CommitPatch.GetPatch(), k.CommitPatch.GetCwd())
 		res.Outcome = &executorv1.ActionResult_PatchCommitted{PatchCommitted: &executorv1.PatchCommitted{
 			Changes: []*heddlev1.FileUpdate{{Path: path, Kind: "add", Diff: "x\n"}}, Summary: "A " + path + "\n",

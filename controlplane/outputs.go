@@ -1,7 +1,9 @@
 package controlplane
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/heddle-dev/heddle/controlplane/artifact"
@@ -10,25 +12,40 @@ import (
 // outputs gives the agent and the services the stream files. Those of ephemeral
 // threads lie in a folder of their own, which goes with this process.
 type outputs struct {
-	durable   *artifact.Streams
-	ephemeral *artifact.Streams
+	durable   *kept
+	ephemeral *kept
 	dir       string
 	// threads are the ephemeral ones.
 	threads sync.Map
 }
 
-// newOutputs opens the streams under dir, and those of ephemeral threads under
-// scratch, where nothing is left of an earlier process.
-func newOutputs(dir, scratch string) (*outputs, error) {
+// kept are the bytes of durable or of ephemeral threads.
+type kept struct {
+	*artifact.Streams
+	blobs *artifact.Blobs
+}
+
+func openKept(streams, blobs string) (*kept, error) {
+	s, err := artifact.New(artifact.Config{Dir: streams})
+	if err != nil {
+		return nil, err
+	}
+	b, err := artifact.NewBlobs(artifact.BlobConfig{Dir: blobs})
+	return &kept{Streams: s, blobs: b}, err
+}
+
+// newOutputs opens the streams under dir, the blobs under blobs, and both of
+// ephemeral threads under scratch, where nothing is left of an earlier process.
+func newOutputs(dir, blobs, scratch string) (*outputs, error) {
 	if err := os.RemoveAll(scratch); err != nil {
 		return nil, err
 	}
 	o := &outputs{dir: scratch}
 	var err error
-	if o.durable, err = artifact.New(artifact.Config{Dir: dir}); err != nil {
+	if o.durable, err = openKept(dir, blobs); err != nil {
 		return nil, err
 	}
-	o.ephemeral, err = artifact.New(artifact.Config{Dir: scratch})
+	o.ephemeral, err = openKept(filepath.Join(scratch, "streams"), filepath.Join(scratch, "artifacts"))
 	return o, err
 }
 
@@ -38,7 +55,7 @@ func (o *outputs) Close() error { return os.RemoveAll(o.dir) }
 // Ephemeral says that a thread's output must not outlive this process.
 func (o *outputs) Ephemeral(threadID string) { o.threads.Store(threadID, true) }
 
-func (o *outputs) of(threadID string) *artifact.Streams {
+func (o *outputs) of(threadID string) *kept {
 	if _, ok := o.threads.Load(threadID); ok {
 		return o.ephemeral
 	}
@@ -87,5 +104,38 @@ func (o *outputs) Seal(threadID, itemID string) error {
 
 func (o *outputs) DeleteThread(threadID string) error {
 	defer o.threads.Delete(threadID)
-	return o.of(threadID).DeleteThread(threadID)
+	k := o.of(threadID)
+	return errors.Join(k.DeleteThread(threadID), k.blobs.DeleteThread(threadID))
+}
+
+func (o *outputs) Stat(threadID, itemID string) (artifact.Seal, bool, error) {
+	return o.of(threadID).Stat(threadID, itemID)
+}
+
+func (o *outputs) PutBlob(threadID, owner string, data []byte) (sum string, err error) {
+	return o.of(threadID).blobs.Put(threadID, owner, data)
+}
+
+func (o *outputs) KeepDraft(threadID, owner string, data []byte) error {
+	return o.of(threadID).blobs.KeepDraft(threadID, owner, data)
+}
+
+func (o *outputs) Draft(threadID, owner string) ([]byte, error) {
+	return o.of(threadID).blobs.Draft(threadID, owner)
+}
+
+func (o *outputs) DiscardBlobs(threadID, owner string) error {
+	return o.of(threadID).blobs.Discard(threadID, owner)
+}
+
+func (o *outputs) ReadBlob(threadID, owner, sum string, offset, length int64) ([]byte, int64, error) {
+	return o.of(threadID).blobs.ReadAt(threadID, owner, sum, offset, int(length))
+}
+
+// Sweep removes what is left of threads that are not kept, and returns how many
+// folders that were.
+func (o *outputs) Sweep(keep func(threadID string) (bool, error)) (int, error) {
+	n, err := o.durable.Sweep(keep)
+	m, err2 := o.durable.blobs.Sweep(keep)
+	return n + m, errors.Join(err, err2)
 }

@@ -102,6 +102,7 @@ control plane of the home ($HEDDLE_HOME, else ~/.heddle) and share it.`,
 	})
 	root.AddCommand(
 		newAppServerCommand(),
+		newArtifactCommand(),
 		newBackupCommand(),
 		newControlPlaneCommand(),
 		newDemoCommand(),

@@ -19,8 +19,10 @@ import (
 
 // Config configures an Agent.
 type Config struct {
-	Log        *eventlog.Log
-	Streams    Streams
+	Log     *eventlog.Log
+	Streams Streams
+	// Blobs keeps patches; nil means that none is kept, and their records say so.
+	Blobs      Blobs
 	Dispatcher Dispatcher
 	Broker     *approval.Broker
 	Resolver   Resolver

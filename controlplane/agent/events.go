@@ -98,7 +98,7 @@ func planUpdated(turnID, explanation string, steps []*heddlev1.PlanStep) *heddle
 		PlanUpdated: &heddlev1.PlanUpdated{Explanation: explanation, Steps: steps}}}
 }
 
-func diffUpdated(turnID, diff string) *heddlev1.Event {
+func diffUpdated(turnID, diff, base string) *heddlev1.Event {
 	return &heddlev1.Event{TurnId: turnID, Payload: &heddlev1.Event_DiffUpdated{
-		DiffUpdated: &heddlev1.DiffUpdated{Diff: diff}}}
+		DiffUpdated: &heddlev1.DiffUpdated{Diff: diff, BaseCommit: base}}}
 }

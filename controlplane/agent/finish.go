@@ -51,7 +51,7 @@ func (t *turn) finish(err error) {
 		events = append(events, t.remember(prompt.Aborted()))
 	}
 	if d := t.diff.text(); d != "" {
-		events = append(events, diffUpdated(t.id(), d))
+		events = append(events, diffUpdated(t.id(), d, t.diff.baseCommit()))
 	}
 	row := t.change(func(r *heddlev1.Turn) {
 		r.Status = status
@@ -72,6 +72,7 @@ func (t *turn) finish(err error) {
 	events = append(events, turnCompleted(row))
 	failpoint.Hit("agent/before-turn-end")
 	t.recordEnd(events)
+	t.dropDraft()
 	t.lt.mu.Lock()
 	if t.lt.turn == t {
 		t.lt.turn = nil
@@ -157,19 +158,24 @@ func (t *turn) failed(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 	return []*heddlev1.Event{errorRaised(row.GetId(), row.GetError(), false), turnCompleted(row)}
 }
 
-// recordEnd makes the end durable. It goes on until it is, or the control plane
-// stops; the next start ends the turn then.
+// recordEnd makes the end durable, the patch of the turn before it. It goes on
+// until it is, or the control plane stops; the next start ends the turn then.
 func (t *turn) recordEnd(events []*heddlev1.Event) {
 	for i := 0; ; i++ {
-		err := t.lt.append(events...).Wait(context.WithoutCancel(t.agent.ctx))
-		if err == nil {
-			return
+		err := t.keepDiff(events, i+1 < finishAttempts)
+		kept := err == nil
+		if kept {
+			if err = t.lt.append(events...).Wait(context.WithoutCancel(t.agent.ctx)); err == nil {
+				return
+			}
 		}
 		t.agent.cfg.Logger.Error("record the end of a turn", "thread", t.lt.id, "turn", t.id(), "attempt", i+1, "error", err)
 		if i+1 == finishAttempts {
 			close(t.stuck)
 		}
-		events = t.mend(events, err)
+		if kept {
+			events = t.mend(events, err)
+		}
 		select {
 		case <-time.After(min(100*time.Millisecond<<min(i, finishAttempts), finishRetry)):
 		case <-t.agent.ctx.Done():

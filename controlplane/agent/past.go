@@ -25,6 +25,8 @@ type resumption struct {
 	shell bool
 	// diff is the last one that was shown.
 	diff string
+	// base is the commit that the diff is against.
+	base string
 	// open are model items that were not completed, with what was shown of them.
 	open []*heddlev1.Item
 	// calls are the turn's tool calls by id, order the same in call order.
@@ -96,7 +98,7 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 	case *heddlev1.Event_ItemCompleted:
 		p.itemCompleted(e.ItemCompleted.GetItem(), items)
 	case *heddlev1.Event_DiffUpdated:
-		p.diff = e.DiffUpdated.GetDiff()
+		p.diff, p.base = e.DiffUpdated.GetDiff(), e.DiffUpdated.GetBaseCommit()
 	case *heddlev1.Event_ActionsIntended:
 		for _, i := range e.ActionsIntended.GetActions() {
 			if c := p.calls[i.GetCallId()]; c != nil {

@@ -187,11 +187,18 @@ func (p *patching) apply(a *heddlev1.Approval, paths []string) *result {
 // executor.
 func (p *patching) write(ctx context.Context, began time.Time) result {
 	t := p.t
+<<<<<<< HEAD
 	res, err := t.lt.actUnder(ctx, p.commitAction(), p.epoch)
+=======
+	t.noteBase(ctx)
+	t.beginPatch(p.commit.GetActionId(), p.plan.GetBefore())
+	res, err := t.lt.act(ctx, p.commitAction())
+>>>>>>> c71dce9 (artifacts: the patch of every turn and the output of every command can be listed and read)
 	if suspended(ctx) && err != nil {
 		return result{}
 	}
 	if why := failure(res, err); why != nil {
+		t.diff.doubt(p.commit.GetActionId(), why.GetCode())
 		p.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, why)
 		return text("apply_patch failed: " + why.GetMessage())
 	}
@@ -199,11 +206,9 @@ func (p *patching) write(ctx context.Context, began time.Time) result {
 	if len(done.GetChanges()) > 0 {
 		p.item.GetFileChange().Changes = done.GetChanges()
 	}
+	t.endPatch(p.commit.GetActionId(), done)
 	p.close(heddlev1.ItemStatus_ITEM_STATUS_COMPLETED, nil)
-	t.diff.apply(t.settings().GetCwd(), p.plan.GetBefore(), done.GetAfter(), done.GetChanges())
-	if d := t.diff.text(); d != "" {
-		t.record(diffUpdated(t.id(), d))
-	}
+	t.showDiff()
 	summary := done.GetSummary()
 	if summary == "" {
 		summary = p.plan.GetSummary()

@@ -28,6 +28,20 @@ type Streams interface {
 	DeleteThread(threadID string) error
 }
 
+// Blobs keeps the patches of turns.
+type Blobs interface {
+	// PutBlob makes bytes of a thread durable under their hexadecimal SHA-256,
+	// which it returns. owner is the turn that they belong to.
+	PutBlob(threadID, owner string, data []byte) (sum string, err error)
+	// DiscardBlobs removes what an owner put that nothing refers to.
+	DiscardBlobs(threadID, owner string) error
+	// KeepDraft keeps what the owner needs to go on with its patch after a
+	// restart, in place of an earlier draft; nil drops it.
+	KeepDraft(threadID, owner string, data []byte) error
+	// Draft returns what was kept, nil when nothing was.
+	Draft(threadID, owner string) ([]byte, error)
+}
+
 // Spec is one action for a thread's executor. Lease and epoch are the
 // dispatcher's to fill in.
 type Spec struct {

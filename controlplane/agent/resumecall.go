@@ -176,10 +176,16 @@ func (t *turn) resumeCommit(ctx context.Context, c *pastCall) result {
 	item.Status = heddlev1.ItemStatus_ITEM_STATUS_COMPLETED
 	if why := failure(res, err); why != nil {
 		item.Status, item.GetFileChange().Error = heddlev1.ItemStatus_ITEM_STATUS_FAILED, why
-	} else if done := res.GetPatchCommitted(); len(done.GetChanges()) > 0 {
-		item.GetFileChange().Changes = done.GetChanges()
+		t.diff.doubt(intent.GetActionId(), why.GetCode())
+	} else {
+		done := res.GetPatchCommitted()
+		if len(done.GetChanges()) > 0 {
+			item.GetFileChange().Changes = done.GetChanges()
+		}
+		t.endPatch(intent.GetActionId(), done)
 	}
 	t.record(itemCompleted(item), actionsResolved(t.id(), intent.GetActionId()))
+	t.showDiff()
 	if h != nil && err == nil {
 		time.AfterFunc(settleAfter, h.Settle)
 	}

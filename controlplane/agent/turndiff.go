@@ -32,6 +32,16 @@ type turnDiff struct {
 	prior string
 	cwd   string
 	list  []*diffFile
+	// base is the commit of the repository before the first change, once it was
+	// looked for.
+	base   string
+	looked bool
+	// pending is the patch that is being written, applied the one that was
+	// written last, by the id of its action.
+	pending *pendingPatch
+	applied string
+	// uncertain is set when it is not known whether a patch was written.
+	uncertain bool
 }
 
 // diffFile is one file: where and what it was, where and what it is.

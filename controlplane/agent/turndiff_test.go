@@ -70,7 +70,7 @@ func TestTurnDiffOfOtherEncodings(t *testing.T) {
 	if got, want := d.text(), "@@ -1,2 +1,2 @@\n caf\uFFFD\n-x\n+X\n"; !strings.Contains(got, want) {
 		t.Errorf("diff lacks %q\n%q", want, got)
 	}
-	if _, err := proto.Marshal(diffUpdated("t", d.text())); err != nil {
+	if _, err := proto.Marshal(diffUpdated("t", d.text(), "")); err != nil {
 		t.Errorf("the diff cannot be recorded: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
-// Package artifact keeps the output bytes of items: one append-only stream
-// file per item under a home's streams folder, sealed with its SHA-256 when
-// the item ends.
+// Package artifact keeps the bytes that a thread's work leaves behind: the
+// output of items, in one append-only stream file per item that is sealed with
+// its SHA-256 when the item ends (Streams), and the patches of turns, in blobs
+// named by their SHA-256 (Blobs).
 //
 // Guarantees:
 //   - Bytes are kept as they came, invalid UTF-8 included, up to a cap; what is
@@ -17,6 +18,8 @@
 package artifact
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -160,33 +163,45 @@ func (s *Streams) DeleteThread(threadID string) error {
 }
 
 // Sweep removes the streams of threads that are not kept, left over from a
-// deletion that was cut short or from ephemeral threads of an older process.
-// It returns how many threads' folders it removed.
+// deletion that was cut short. It returns of how many threads.
 func (s *Streams) Sweep(keep func(threadID string) (bool, error)) (int, error) {
-	entries, err := os.ReadDir(s.cfg.Dir)
+	return sweep(s.cfg.Dir, keep, s.DeleteThread)
+}
+
+// Stat describes a stream: how it was sealed, or how long it is while it is not.
+// sealed is false for one that may still grow. The digest of a short stream,
+// whose seal is not kept, is made from its bytes.
+func (s *Streams) Stat(threadID, itemID string) (seal Seal, sealed bool, err error) {
+	k := key{threadID, itemID}
+	path, err := s.path(k)
+	if err != nil {
+		return Seal{}, false, err
+	}
+	if w := s.writer(k); w != nil {
+		seal.Bytes, seal.Dropped = w.Size()
+		return seal, false, nil
+	}
+	kept, err := readSeal(path)
+	if err == nil {
+		return *kept, true, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return Seal{}, false, err
+	}
+	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
+		return Seal{}, true, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("sweep streams: %w", err)
+		return Seal{}, false, fmt.Errorf("look at stream: %w", err)
 	}
-	removed := 0
-	for _, e := range entries {
-		id, ok := threadOf(e.Name())
-		if !ok {
-			continue
-		}
-		kept, err := keep(id)
-		if err != nil {
-			return removed, fmt.Errorf("sweep streams of thread %s: %w", id, err)
-		}
-		if kept {
-			continue
-		}
-		if err := s.DeleteThread(id); err != nil {
-			return removed, err
-		}
-		removed++
+	if info.Size() > sealFrom {
+		return Seal{Bytes: info.Size()}, false, nil
 	}
-	return removed, nil
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Seal{}, false, fmt.Errorf("look at stream: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return Seal{Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}, true, nil
 }

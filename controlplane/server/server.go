@@ -12,6 +12,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/artifact"
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
 	"github.com/heddle-dev/heddle/controlplane/session"
@@ -30,6 +31,12 @@ type Outputs interface {
 	DeleteThread(threadID string) error
 	// Ephemeral says that a thread's output must not outlive this process.
 	Ephemeral(threadID string)
+	// Stat describes a stream; sealed is false while it may grow.
+	Stat(threadID, itemID string) (seal artifact.Seal, sealed bool, err error)
+	// Seal ends a stream that a crash left open.
+	Seal(threadID, itemID string) error
+	// ReadBlob reads the patch that a turn put under its digest.
+	ReadBlob(threadID, owner, sum string, offset, length int64) (data []byte, total int64, err error)
 }
 
 // Fleet tells about the executors.
@@ -90,6 +97,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	heddlev1.RegisterSessionServiceServer(r, &sessionService{Server: s})
 	heddlev1.RegisterCatalogServiceServer(r, &catalogService{Server: s})
 	heddlev1.RegisterMcpServiceServer(r, &mcpService{Server: s})
+	heddlev1.RegisterArtifactServiceServer(r, &artifactService{Server: s})
 }
 
 // sessionID is the id that a call carries; empty for none.

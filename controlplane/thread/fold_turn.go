@@ -100,7 +100,7 @@ func (s *State) turnCompleted(ev *heddlev1.Event, p *heddlev1.TurnCompleted, ch 
 	if next.DurationMs == 0 && next.StartedAtMs > 0 {
 		next.DurationMs = max(0, next.CompletedAtMs-next.StartedAtMs)
 	}
-	next.LastSeq = ev.GetSeq()
+	next.LastSeq, next.Diff = ev.GetSeq(), in.GetDiff()
 	s.setTurn(next, ch)
 	p.Turn = proto.CloneOf(next)
 

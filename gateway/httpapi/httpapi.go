@@ -70,6 +70,9 @@ func New(ctx context.Context, cfg Config) (http.Handler, error) {
 		func(ctx context.Context, m *runtime.ServeMux, c grpc.ClientConnInterface) error {
 			return heddlev1.RegisterEventServiceHandlerClient(ctx, m, heddlev1.NewEventServiceClient(c))
 		},
+		func(ctx context.Context, m *runtime.ServeMux, c grpc.ClientConnInterface) error {
+			return heddlev1.RegisterArtifactServiceHandlerClient(ctx, m, heddlev1.NewArtifactServiceClient(c))
+		},
 	} {
 		if err := register(ctx, rest, cfg.Conn); err != nil {
 			return nil, err

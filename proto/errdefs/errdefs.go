@@ -34,6 +34,7 @@ const (
 	TurnNotSteerable   Reason = "TURN_NOT_STEERABLE"
 	ItemNotFound       Reason = "ITEM_NOT_FOUND"
 	ApprovalNotFound   Reason = "APPROVAL_NOT_FOUND"
+	ArtifactNotFound   Reason = "ARTIFACT_NOT_FOUND"
 	InvalidArgument    Reason = "INVALID_ARGUMENT"
 	InvalidCursor      Reason = "INVALID_CURSOR"
 	InvalidConfig      Reason = "INVALID_CONFIG"
@@ -54,7 +55,7 @@ const (
 
 func (r Reason) code() codes.Code {
 	switch r {
-	case ThreadNotFound, TurnNotFound, ItemNotFound, ApprovalNotFound:
+	case ThreadNotFound, TurnNotFound, ItemNotFound, ApprovalNotFound, ArtifactNotFound:
 		return codes.NotFound
 	case PermissionDenied:
 		return codes.PermissionDenied

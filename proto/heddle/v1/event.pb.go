@@ -1683,8 +1683,10 @@ func (x *PlanStep) GetStatus() string {
 
 // DiffUpdated is the unified diff of the whole turn so far.
 type DiffUpdated struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Diff          string                 `protobuf:"bytes,1,opt,name=diff,proto3" json:"diff,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Diff  string                 `protobuf:"bytes,1,opt,name=diff,proto3" json:"diff,omitempty"`
+	// See DiffArtifact.
+	BaseCommit    string `protobuf:"bytes,2,opt,name=base_commit,json=baseCommit,proto3" json:"base_commit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1722,6 +1724,13 @@ func (*DiffUpdated) Descriptor() ([]byte, []int) {
 func (x *DiffUpdated) GetDiff() string {
 	if x != nil {
 		return x.Diff
+	}
+	return ""
+}
+
+func (x *DiffUpdated) GetBaseCommit() string {
+	if x != nil {
+		return x.BaseCommit
 	}
 	return ""
 }
@@ -3577,9 +3586,11 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x05steps\x18\x02 \x03(\v2\x13.heddle.v1.PlanStepR\x05steps\"6\n" +
 	"\bPlanStep\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x16\n" +
-	"\x06status\x18\x02 \x01(\tR\x06status\"!\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\"B\n" +
 	"\vDiffUpdated\x12\x12\n" +
-	"\x04diff\x18\x01 \x01(\tR\x04diff\"F\n" +
+	"\x04diff\x18\x01 \x01(\tR\x04diff\x12\x1f\n" +
+	"\vbase_commit\x18\x02 \x01(\tR\n" +
+	"baseCommit\"F\n" +
 	"\x11TokenUsageUpdated\x121\n" +
 	"\x05usage\x18\x01 \x01(\v2\x1b.heddle.v1.ThreadTokenUsageR\x05usage\"X\n" +
 	"\vErrorRaised\x12*\n" +

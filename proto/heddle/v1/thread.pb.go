@@ -1250,7 +1250,9 @@ type Turn struct {
 	// "regular", "compact", "review", "shell".
 	Kind string `protobuf:"bytes,19,opt,name=kind,proto3" json:"kind,omitempty"`
 	// What a turn does that is not regular.
-	Task          *TurnTask `protobuf:"bytes,20,opt,name=task,proto3" json:"task,omitempty"`
+	Task *TurnTask `protobuf:"bytes,20,opt,name=task,proto3" json:"task,omitempty"`
+	// What it changed in files, once it has ended; unset when it changed none.
+	Diff          *DiffArtifact `protobuf:"bytes,30,opt,name=diff,proto3" json:"diff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1421,6 +1423,13 @@ func (x *Turn) GetKind() string {
 func (x *Turn) GetTask() *TurnTask {
 	if x != nil {
 		return x.Task
+	}
+	return nil
+}
+
+func (x *Turn) GetDiff() *DiffArtifact {
+	if x != nil {
+		return x.Diff
 	}
 	return nil
 }
@@ -1619,7 +1628,7 @@ var File_heddle_v1_thread_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x16heddle/v1/thread.proto\x12\theddle.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\x8a\x06\n" +
+	"\x16heddle/v1/thread.proto\x12\theddle.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x18heddle/v1/artifact.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\x8a\x06\n" +
 	"\x0eThreadSettings\x12\x10\n" +
 	"\x03cwd\x18\x01 \x01(\tR\x03cwd\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12%\n" +
@@ -1730,7 +1739,7 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\vhttp_status\x18\x03 \x01(\x05H\x00R\n" +
 	"httpStatus\x88\x01\x01\x12-\n" +
 	"\x12additional_details\x18\x04 \x01(\tR\x11additionalDetailsB\x0e\n" +
-	"\f_http_status\"\xef\x05\n" +
+	"\f_http_status\"\x9c\x06\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\froot_turn_id\x18\x02 \x01(\tR\n" +
@@ -1755,7 +1764,8 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\x0finterrupt_cause\x18\x11 \x01(\tR\x0einterruptCause\x12=\n" +
 	"\x12last_agent_message\x18\x12 \x01(\v2\x0f.heddle.v1.ItemR\x10lastAgentMessage\x12\x12\n" +
 	"\x04kind\x18\x13 \x01(\tR\x04kind\x12'\n" +
-	"\x04task\x18\x14 \x01(\v2\x13.heddle.v1.TurnTaskR\x04task\"q\n" +
+	"\x04task\x18\x14 \x01(\v2\x13.heddle.v1.TurnTaskR\x04task\x12+\n" +
+	"\x04diff\x18\x1e \x01(\v2\x17.heddle.v1.DiffArtifactR\x04diff\"q\n" +
 	"\bTurnTask\x12/\n" +
 	"\x06review\x18\x01 \x01(\v2\x15.heddle.v1.ReviewTaskH\x00R\x06review\x12,\n" +
 	"\x05shell\x18\x02 \x01(\v2\x14.heddle.v1.ShellTaskH\x00R\x05shellB\x06\n" +
@@ -1822,6 +1832,7 @@ var file_heddle_v1_thread_proto_goTypes = []any{
 	(*SandboxReport)(nil),      // 19: heddle.v1.SandboxReport
 	(*Place)(nil),              // 20: heddle.v1.Place
 	(*Item)(nil),               // 21: heddle.v1.Item
+	(*DiffArtifact)(nil),       // 22: heddle.v1.DiffArtifact
 }
 var file_heddle_v1_thread_proto_depIdxs = []int32{
 	16, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
@@ -1847,13 +1858,14 @@ var file_heddle_v1_thread_proto_depIdxs = []int32{
 	16, // 20: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
 	21, // 21: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
 	13, // 22: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
-	14, // 23: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
-	15, // 24: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	22, // 23: heddle.v1.Turn.diff:type_name -> heddle.v1.DiffArtifact
+	14, // 24: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
+	15, // 25: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_proto_init() }
@@ -1861,6 +1873,7 @@ func file_heddle_v1_thread_proto_init() {
 	if File_heddle_v1_thread_proto != nil {
 		return
 	}
+	file_heddle_v1_artifact_proto_init()
 	file_heddle_v1_item_proto_init()
 	file_heddle_v1_policy_proto_init()
 	file_heddle_v1_thread_proto_msgTypes[6].OneofWrappers = []any{}
