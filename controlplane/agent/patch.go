@@ -187,13 +187,9 @@ func (p *patching) apply(a *heddlev1.Approval, paths []string) *result {
 // executor.
 func (p *patching) write(ctx context.Context, began time.Time) result {
 	t := p.t
-<<<<<<< HEAD
-	res, err := t.lt.actUnder(ctx, p.commitAction(), p.epoch)
-=======
 	t.noteBase(ctx)
 	t.beginPatch(p.commit.GetActionId(), p.plan.GetBefore())
-	res, err := t.lt.act(ctx, p.commitAction())
->>>>>>> c71dce9 (artifacts: the patch of every turn and the output of every command can be listed and read)
+	res, err := t.lt.actUnder(ctx, p.commitAction(), p.epoch)
 	if suspended(ctx) && err != nil {
 		return result{}
 	}
