@@ -19,7 +19,7 @@ GUEST_TAGS := runc_nocriu netgo osusergo
 GO_SOURCES := $(shell find proto sandbox executor controlplane gateway cmd -name '*.go' -not -name '*_test.go' 2>/dev/null) go.mod go.sum
 GUEST_SOURCES := $(shell find sandbox cmd/heddle-guest \( -name '*.go' -o -name '*.c' \) -not -name '*_test.go' 2>/dev/null) go.mod go.sum
 
-# The conformance kit and its profile; see docs/testing.md.
+# The conformance kit and its profile; see docs/clients.md.
 WIRECHECK ?= ../shared/wirecheck
 WIRE_AREAS ?= handshake turn commands approvals filechange command_exec persistence thread tools review catalog config fs search ws mcp
 WIRE_SCHEMA := $(CACHE)/clients/tui/schema/codex_app_server_protocol.schemas.json
@@ -32,11 +32,19 @@ help: ## Show this help
 .PHONY: build
 build: bin/heddle ## Build bin/heddle with its sandbox helper inside
 
-bin/heddle: $(GUEST) $(GO_SOURCES)
+# What a build needs of the machine, told in one line each when it is not there.
+.PHONY: prerequisites
+prerequisites:
+	@command -v $(GO) >/dev/null || { echo "make: Go is missing; install Go 1.26 or later from https://go.dev/dl/ and put its bin folder into PATH" >&2; exit 1; }
+	@v=$$($(GO) env GOVERSION 2>&1); [[ $$v =~ ^go1\.(2[6-9]|[3-9][0-9]) ]] || { \
+		echo "make: Go 1.26 or later is needed, and $(GO) says: $$v" >&2; echo "make: install it from https://go.dev/dl/ and put its bin folder into PATH before others" >&2; exit 1; }
+	@command -v gcc >/dev/null || { echo "make: gcc is missing; on Debian or Ubuntu: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@[[ $$(gcc -print-file-name=libc.a) == /* ]] || { echo "make: the static C library is missing; on Debian or Ubuntu: apt-get install libc6-dev, on Fedora: dnf install glibc-static" >&2; exit 1; }
+
+bin/heddle: $(GUEST) $(GO_SOURCES) | prerequisites
 	CGO_ENABLED=0 $(GO) build -tags embed_guest -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./cmd/heddle
 
-$(GUEST): $(GUEST_SOURCES)
-	@command -v gcc >/dev/null || { echo "make: gcc is missing; on Debian or Ubuntu: apt-get install gcc libc6-dev" >&2; exit 1; }
+$(GUEST): $(GUEST_SOURCES) | prerequisites
 	@mkdir -p $(@D)
 	CGO_ENABLED=1 $(GO) build -tags '$(GUEST_TAGS)' -ldflags '-s -w -extldflags -static' -o $@ ./cmd/heddle-guest
 

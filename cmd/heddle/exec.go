@@ -246,10 +246,14 @@ func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Op
 	if err != nil {
 		return none, err
 	}
+	var notes []string
 	if len(f.addDirs) > 0 {
 		roots, err := absolute(f.addDirs)
 		if err != nil {
 			return none, err
+		}
+		if f.connect == "" {
+			notes = missing(roots)
 		}
 		overrides["sandbox_workspace_write.writable_roots"] = append(roots, listOf(overrides["sandbox_workspace_write.writable_roots"])...)
 	}
@@ -279,7 +283,7 @@ func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Op
 	}
 	attach.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
 	opts := execmode.Options{
-		Attach: attach, Resume: resume, JSON: f.json || f.legacyJSON, LastMessageFile: f.lastMessage,
+		Attach: attach, Resume: resume, JSON: f.json || f.legacyJSON, LastMessageFile: f.lastMessage, Notes: notes,
 		Thread: f.thread(cwd, env, effective, resume != nil, level != "" || len(f.addDirs) > 0),
 	}
 	if resume != nil {
@@ -397,6 +401,27 @@ func absolute(paths []string) ([]any, error) {
 		out = append(out, abs)
 	}
 	return out, nil
+}
+
+// missing warns of folders that were named and are not there.
+func missing(dirs []any) (notes []string) {
+	for _, dir := range dirs {
+		path := fmt.Sprint(dir)
+		if info, err := os.Stat(path); err != nil {
+			notes = append(notes, fmt.Sprintf("--add-dir %s: %v", path, cause(err)))
+		} else if !info.IsDir() {
+			notes = append(notes, fmt.Sprintf("--add-dir %s: not a folder", path))
+		}
+	}
+	return notes
+}
+
+// cause leaves the path out of an error; the caller names it.
+func cause(err error) error {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return pe.Err
+	}
+	return err
 }
 
 func listOf(v any) []any {

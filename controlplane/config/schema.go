@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -17,6 +18,7 @@ const (
 	textList
 	textMap
 	table
+	pathList
 	hostList
 	portList
 )
@@ -68,7 +70,7 @@ func schema() *node {
 		limitsTable:             tableOf(limitNodes()),
 		"sandbox_mode":          oneOf("read-only", "workspace-write", "danger-full-access"),
 		"sandbox_workspace_write": tableOf(map[string]*node{
-			"writable_roots": list, "network_access": b, "exclude_tmpdir_env_var": b, "exclude_slash_tmp": b,
+			"writable_roots": {kind: pathList}, "network_access": b, "exclude_tmpdir_env_var": b, "exclude_slash_tmp": b,
 			"tmp": oneOf("private", "host"), "git": oneOf("protected", "commit"),
 		}),
 		networkTable: tableOf(map[string]*node{
@@ -169,6 +171,15 @@ func checkValue(n *node, v any, path []string) []problem {
 	case textList:
 		if !isTextList(v) {
 			return wrong("a list of texts")
+		}
+	case pathList:
+		if !isTextList(v) {
+			return wrong("a list of texts")
+		}
+		for _, p := range texts(v) {
+			if !filepath.IsAbs(p) && !strings.HasPrefix(p, "~/") {
+				return []problem{{path: path, what: fmt.Sprintf("%s is not an absolute path", show(p)), fix: "write it in full"}}
+			}
 		}
 	case hostList:
 		if !isHostList(v) {

@@ -8,8 +8,10 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-// MaxInputChars bounds the text of one input, in characters.
-const MaxInputChars = 1 << 20
+// MaxInputChars bounds the text of one input, in characters. Clients of the v2
+// protocol are held to less, by their gateway; what exec reads from a pipe may
+// be this long.
+const MaxInputChars = 16 << 20
 
 type turnService struct {
 	heddlev1.UnimplementedTurnServiceServer

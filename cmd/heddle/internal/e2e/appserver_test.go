@@ -24,6 +24,7 @@ type appServer struct {
 	messages []message
 	grew     chan struct{}
 	closed   bool
+	longest  int // of the lines it wrote, in bytes
 }
 
 type message struct {
@@ -68,7 +69,7 @@ func (w *world) connect(capabilities map[string]any, args ...string) *appServer 
 
 func (a *appServer) read(out io.Reader) {
 	sc := bufio.NewScanner(out)
-	sc.Buffer(nil, 4<<20)
+	sc.Buffer(nil, 16<<20)
 	for sc.Scan() {
 		var m message
 		if err := json.Unmarshal(sc.Bytes(), &m); err != nil {
@@ -77,6 +78,7 @@ func (a *appServer) read(out io.Reader) {
 		}
 		a.wire.received(sc.Bytes())
 		a.mu.Lock()
+		a.longest = max(a.longest, len(sc.Bytes()))
 		a.messages = append(a.messages, m)
 		close(a.grew)
 		a.grew = make(chan struct{})

@@ -22,6 +22,7 @@ type world struct {
 	t         *testing.T
 	home      string
 	workspace string
+	model     *model
 	mark      string // value of LC_HEDDLE_E2E in every process of this world
 }
 
@@ -33,7 +34,7 @@ func newWorld(t *testing.T, m *model) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, home: filepath.Join(root, "home"), workspace: filepath.Join(root, "ws"), mark: rand.Text()}
+	w := &world{t: t, model: m, home: filepath.Join(root, "home"), workspace: filepath.Join(root, "ws"), mark: rand.Text()}
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(w.home, "log/controlplane.log"))

@@ -212,8 +212,11 @@ func TestInterruptExec(t *testing.T) {
 	}
 }
 
+// C20: an executor that is lost in mid-command: its item ends with a typed error
+// within fence_after, which is 30 s, and the model is told.
 func TestC20KillExecutor(t *testing.T) {
 	w, app, _, turn := startLong(t, "THEN")
+	killed := time.Now()
 	w.kill(w.executor())
 	if status := app.awaitTurn(turn, 60*time.Second); status != "completed" {
 		t.Errorf("turn %s, want completed", status)
@@ -221,6 +224,16 @@ func TestC20KillExecutor(t *testing.T) {
 	cmds := app.completed("commandExecution")
 	if len(cmds) != 2 || cmds[0]["status"] != "failed" {
 		t.Errorf("commands %v, want the first failed and a second", cmds)
+	}
+	ended, _ := cmds[0]["completedAtMs"].(float64)
+	if took := time.UnixMilli(int64(ended)).Sub(killed); took > 30*time.Second {
+		t.Errorf("the item ended %v after the death of its executor", took)
+	}
+	w.model.mu.Lock()
+	told := w.model.requests[1]
+	w.model.mu.Unlock()
+	if _, output, _ := strings.Cut(told, `"function_call_output"`); !strings.Contains(output, "executor") || !strings.Contains(output, "lost") {
+		t.Errorf("the model was not told: %s", output)
 	}
 	if data, _ := os.ReadFile(filepath.Join(w.workspace, "second.txt")); string(data) != "second\n" {
 		t.Error("the next command did not run on the new executor")

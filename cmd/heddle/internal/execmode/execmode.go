@@ -107,6 +107,12 @@ func (v *onceView) event(ev *heddlev1.Event) {
 		v.warning(w.GetMessage())
 		return
 	}
+	for _, e := range ev.GetHistoryAppended().GetEntries() {
+		// Such an action makes no item: without this line nobody would see it.
+		if why := refusal(e.GetToolOutput()); why != "" {
+			v.view.warning(why)
+		}
+	}
 	v.view.event(ev)
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -78,7 +79,23 @@ func readText(r io.Reader) (string, error) {
 	if len(data) > maxPrompt {
 		return "", fmt.Errorf("the prompt on stdin is longer than %d bytes", maxPrompt)
 	}
+	if at := invalidAt(data); at >= 0 {
+		return "", fmt.Errorf("the prompt on stdin is not UTF-8 text: byte %d is 0x%02x; convert it first, for example with iconv", at, data[at])
+	}
 	return string(data), nil
+}
+
+// invalidAt is the position of the first byte that is not part of a UTF-8
+// character, -1 when there is none.
+func invalidAt(data []byte) int {
+	for at := 0; at < len(data); {
+		r, size := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && size <= 1 {
+			return at
+		}
+		at += size
+	}
+	return -1
 }
 
 // Drain reads what a host has already sent to a process that is about to fail,

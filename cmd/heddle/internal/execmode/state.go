@@ -45,7 +45,7 @@ func (s *turnState) apply(ev *heddlev1.Event) (done bool) {
 		}
 	case *heddlev1.Event_HistoryAppended:
 		for _, e := range p.HistoryAppended.GetEntries() {
-			s.refused = s.refused || isRefusal(e.GetToolOutput())
+			s.refused = s.refused || refusal(e.GetToolOutput()) != ""
 		}
 	case *heddlev1.Event_TokenUsageUpdated:
 		s.usage = p.TokenUsageUpdated.GetUsage().GetTotal()
@@ -87,15 +87,17 @@ func (s *turnState) outcome(turn *heddlev1.Turn) Outcome {
 	return o
 }
 
-func isRefusal(out *heddlev1.ToolOutput) bool {
+// refusal is what the model was told of an action that policy does not allow;
+// empty for any other output.
+func refusal(out *heddlev1.ToolOutput) string {
 	for _, part := range out.GetParts() {
 		for _, begin := range refusals {
 			if strings.HasPrefix(part.GetText(), begin) {
-				return true
+				return part.GetText()
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 func turnFailure(e *heddlev1.TurnError) string {
