@@ -93,6 +93,8 @@ type TurnRequest struct {
 	SessionID    string
 	OnDisconnect heddlev1.OnDisconnect
 
+	// queued is the id of the queued message that the turn takes up.
+	queued string
 	// kind and task are empty for what a person asks for.
 	kind string
 	task *heddlev1.TurnTask
@@ -154,7 +156,7 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 	if row.OnDisconnect == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
 		row.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
 	}
-	if err := lt.persist(ctx, append(events, turnAccepted(row, r.Input))...); err != nil {
+	if err := lt.persist(ctx, append(events, turnAccepted(row, r.Input, r.queued))...); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("agent/turn-accepted")

@@ -38,9 +38,9 @@ func actionsResolved(turnID string, ids ...string) *heddlev1.Event {
 		ActionsResolved: &heddlev1.ActionsResolved{ActionIds: ids}}}
 }
 
-func turnAccepted(turn *heddlev1.Turn, in *heddlev1.UserMessage) *heddlev1.Event {
+func turnAccepted(turn *heddlev1.Turn, in *heddlev1.UserMessage, queued string) *heddlev1.Event {
 	return &heddlev1.Event{TurnId: turn.GetId(), Payload: &heddlev1.Event_TurnAccepted{
-		TurnAccepted: &heddlev1.TurnAccepted{Turn: proto.CloneOf(turn), Input: in, NoInput: len(in.GetParts()) == 0}}}
+		TurnAccepted: &heddlev1.TurnAccepted{Turn: proto.CloneOf(turn), Input: in, NoInput: len(in.GetParts()) == 0, QueuedId: queued}}}
 }
 
 func turnStarted(turn *heddlev1.Turn) *heddlev1.Event {

@@ -79,10 +79,11 @@ func (t *turn) finish(err error) {
 	}
 	t.lt.mu.Unlock()
 	close(t.done)
-	t.agent.turnEnded(t.lt)
-	if t.lt.currentGoal().GetStatus() == goalActive {
-		t.agent.wg.Go(func() { t.agent.pursue(t.lt, t) })
+	if t.lt.goesOn() || t.lt.currentGoal().GetStatus() == goalActive {
+		t.agent.wg.Go(func() { t.agent.follow(t.lt, t) })
+		return
 	}
+	t.agent.turnEnded(t.lt)
 }
 
 // mend prepares another try to record the end. After a failed commit the log

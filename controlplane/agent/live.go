@@ -58,6 +58,8 @@ type live struct {
 	// loaded are the settings that a thread with turns was read with: what its
 	// model was told before this control plane.
 	loaded *heddlev1.ThreadSettings
+	// queued is false when no message waits for sure.
+	queued bool
 	// warned are the warnings this thread has shown.
 	warned map[string]bool
 }
@@ -89,6 +91,8 @@ func (a *Agent) Adopt(row *heddlev1.Thread, epoch uint64, found *executorv1.Insp
 	lt := newLive(a, row.GetId())
 	lt.load.Do(func() {})
 	lt.fill(row, epoch)
+	// One that was created just now has nothing queued.
+	lt.queued = row.GetLastSeq() > 1
 	if found != nil {
 		lt.inspection, lt.inspected = found, row.GetSettings().GetCwd()
 	}
@@ -129,6 +133,7 @@ func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
 	defer lt.mu.Unlock()
 	lt.epoch = epoch
 	lt.principal = row.GetPrincipal()
+	lt.queued = true
 	lt.ephemeral = row.GetEphemeral()
 	lt.originator = row.GetOriginator()
 	lt.settings = proto.CloneOf(row.GetSettings())

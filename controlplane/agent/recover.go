@@ -210,6 +210,7 @@ func (a *Agent) Resume() {
 func (a *Agent) resume(r *recovered) {
 	t := r.turn
 	if t == nil {
+		a.resumeQueue(r.lt)
 		// The client of a background terminal has the same time to come back.
 		if a.cfg.Held != nil && !a.cfg.Held(r.lt.id) && !a.back(a.ctx, heldBy(r.lt.id)) && a.ctx.Err() == nil {
 			a.Unheld(r.lt.id)

@@ -101,6 +101,26 @@ func (r router) NextRequestID(ctx context.Context, threadID string) (int64, erro
 	return r.of(threadID).NextRequestID(ctx, threadID)
 }
 
+func (r router) Attachment(ctx context.Context, threadID string, key thread.AttachmentKey) (*heddlev1.Attachment, error) {
+	return r.of(threadID).Attachment(ctx, threadID, key)
+}
+
+func (r router) Attachments(ctx context.Context, threadID, after string, limit int) ([]*heddlev1.Attachment, error) {
+	return r.of(threadID).Attachments(ctx, threadID, after, limit)
+}
+
+func (r router) AttachmentOwners(ctx context.Context, q store.AttachmentOwners) ([]store.AttachmentOwner, error) {
+	return r.durable.AttachmentOwners(ctx, q)
+}
+
+func (r router) Records(ctx context.Context, principal, kind string) ([]store.Record, error) {
+	return r.durable.Records(ctx, principal, kind)
+}
+
+func (r router) Record(ctx context.Context, principal, kind, id string) ([]byte, error) {
+	return r.durable.Record(ctx, principal, kind, id)
+}
+
 func (r router) Meta(ctx context.Context, key string) ([]byte, error) {
 	return r.durable.Meta(ctx, key)
 }

@@ -98,6 +98,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	heddlev1.RegisterCatalogServiceServer(r, &catalogService{Server: s})
 	heddlev1.RegisterMcpServiceServer(r, &mcpService{Server: s})
 	heddlev1.RegisterArtifactServiceServer(r, &artifactService{Server: s})
+	heddlev1.RegisterQueueServiceServer(r, &queueService{Server: s})
 }
 
 // sessionID is the id that a call carries; empty for none.

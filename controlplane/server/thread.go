@@ -159,6 +159,11 @@ func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRe
 			return nil, err
 		}
 	}
+	if caller != "" && active == nil {
+		if err := s.takeQueued(ctx, id); err != nil {
+			return nil, err
+		}
+	}
 	resp := &heddlev1.LoadThreadResponse{ActiveTurn: active}
 	// The row is read after the pending approvals, so that its seq covers them.
 	if resp.PendingApprovals, err = s.store.PendingApprovals(ctx, id); err != nil {
@@ -168,6 +173,19 @@ func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRe
 		return nil, err
 	}
 	return resp, nil
+}
+
+// takeQueued lets a thread go on whose next message was not taken up before it
+// was last let go.
+func (s *threadService) takeQueued(ctx context.Context, id string) error {
+	r, err := s.standing(ctx, id, heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Agent.TakeQueued(ctx, r); err != nil && !errdefs.Is(err, errdefs.Overloaded) {
+		return err
+	}
+	return nil
 }
 
 func (s *threadService) UnloadThread(ctx context.Context, r *heddlev1.UnloadThreadRequest) (*heddlev1.UnloadThreadResponse, error) {

@@ -48,6 +48,8 @@ type ThreadQuery struct {
 	Size      int
 	// Updated sorts by update instead of creation.
 	Updated bool
+	// Placed sorts by the place in the section.
+	Placed bool
 	// Ascending is the direction of reading; Reverse says that the page has to
 	// be turned round before it is returned.
 	Ascending, Reverse bool
@@ -65,8 +67,13 @@ func ParseThreadQuery(principal string, req *heddlev1.ListThreadsRequest) (*Thre
 	case "", "created_at":
 	case "updated_at", "recency_at":
 		q.Updated = true
+	case "section_position":
+		q.Placed = true
+		if q.Section() == "" {
+			return nil, errdefs.New(errdefs.InvalidArgument, "section-position sorting requires a section filter")
+		}
 	default:
-		return nil, errdefs.New(errdefs.InvalidArgument, "unknown sort key %q; use created_at or updated_at", req.GetSortKey())
+		return nil, errdefs.New(errdefs.InvalidArgument, "unknown sort key %q; use created_at, updated_at or section_position", req.GetSortKey())
 	}
 	var err error
 	if q.Start, err = ParseToken(req.GetPageToken(), q.kind()); err != nil {
@@ -79,10 +86,30 @@ func ParseThreadQuery(principal string, req *heddlev1.ListThreadsRequest) (*Thre
 }
 
 func (q *ThreadQuery) kind() byte {
-	if q.Updated {
+	switch {
+	case q.Placed:
+		return TokenSection
+	case q.Updated:
 		return TokenUpdated
 	}
 	return TokenCreated
+}
+
+// Place orders the threads of a section byte by byte: their positions, which
+// hold no zero byte, then their ids.
+func Place(t *heddlev1.Thread) string {
+	return string(t.GetSection().GetPosition()) + "\x00" + t.GetId()
+}
+
+// token is the position of a row.
+func (q *ThreadQuery) token(t *heddlev1.Thread, inclusive bool) string {
+	tok := Token{Kind: q.kind(), ID: t.GetId(), Inclusive: inclusive}
+	if q.Placed {
+		tok.ID = Place(t)
+	} else {
+		tok.Major = q.Key(t)
+	}
+	return tok.Encode()
 }
 
 // Archived says which half of the threads is asked for.
@@ -105,6 +132,8 @@ func (q *ThreadQuery) Match(t *heddlev1.Thread) bool {
 		oneOf(r.GetCwds(), t.GetSettings().GetCwd()) &&
 		oneOf(r.GetModelProviders(), t.GetSettings().GetModelProvider()) &&
 		oneOf(r.GetSources(), t.GetSource()) &&
+		(r.SectionId == nil || t.GetSection().GetSectionId() == r.GetSectionId()) &&
+		(r.ProjectId == nil || t.GetProjectId() == r.GetProjectId()) &&
 		(q.Term == "" || strings.Contains(SearchText(t), q.Term))
 }
 
@@ -123,6 +152,18 @@ func (q *ThreadQuery) Sources() []string { return q.req.GetSources() }
 
 // Parent is the wanted parent thread; empty means any.
 func (q *ThreadQuery) Parent() string { return q.req.GetParentThreadId() }
+
+// Section is the wanted section; empty means any, or with BySection none.
+func (q *ThreadQuery) Section() string { return q.req.GetSectionId() }
+
+// BySection reports whether sections are filtered at all.
+func (q *ThreadQuery) BySection() bool { return q.req.SectionId != nil }
+
+// Project is the wanted project; empty means any, or with ByProject none.
+func (q *ThreadQuery) Project() string { return q.req.GetProjectId() }
+
+// ByProject reports whether projects are filtered at all.
+func (q *ThreadQuery) ByProject() bool { return q.req.ProjectId != nil }
 
 // Respond makes the answer from the rows that were found in reading order, one
 // more than Size when there are further ones.
@@ -143,9 +184,9 @@ func (q *ThreadQuery) Respond(rows []*heddlev1.Thread) *heddlev1.ListThreadsResp
 	}
 	first, last := rows[0], rows[len(rows)-1]
 	if more || q.Reverse {
-		resp.NextPageToken = Token{Kind: q.kind(), Major: q.Key(last), ID: last.GetId()}.Encode()
+		resp.NextPageToken = q.token(last, false)
 	}
-	resp.PreviousPageToken = Token{Kind: q.kind(), Major: q.Key(first), ID: first.GetId(), Inclusive: true}.Encode()
+	resp.PreviousPageToken = q.token(first, true)
 	return resp
 }
 

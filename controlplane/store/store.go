@@ -116,6 +116,18 @@ type Reader interface {
 	// also after a restart.
 	NextRequestID(ctx context.Context, threadID string) (int64, error)
 
+	// Attachment returns the attachment with the key, nil when there is none.
+	Attachment(ctx context.Context, threadID string, key thread.AttachmentKey) (*heddlev1.Attachment, error)
+	// Attachments returns up to limit attachments with ids after the given one,
+	// oldest first; at least one when there is one, of about PageBytes.
+	Attachments(ctx context.Context, threadID, after string, limit int) ([]*heddlev1.Attachment, error)
+	AttachmentOwners(ctx context.Context, q AttachmentOwners) ([]AttachmentOwner, error)
+
+	// Records returns all records of a kind, by id.
+	Records(ctx context.Context, principal, kind string) ([]Record, error)
+	// Record returns one record's value, nil when there is none.
+	Record(ctx context.Context, principal, kind, id string) ([]byte, error)
+
 	// Meta returns the value of a key of the home, nil when unset.
 	Meta(ctx context.Context, key string) ([]byte, error)
 	// Stats returns counters since the store was opened: "commits", "fsyncs",
@@ -135,6 +147,8 @@ type Store interface {
 	// DeleteThread removes a thread for ever. It fails with
 	// errdefs.ThreadHasForks while a fork refers to it.
 	DeleteThread(ctx context.Context, threadID string) error
+	// PutRecords writes and removes records of a kind in one transaction.
+	PutRecords(ctx context.Context, principal, kind string, records ...Record) error
 	// SetMeta writes a key of the home durably; nil removes it.
 	SetMeta(ctx context.Context, key string, value []byte) error
 	Close() error

@@ -13,6 +13,8 @@ const (
 	TokenUpdated = 'u'
 	TokenTurns   = 't'
 	TokenItems   = 'i'
+	// TokenSection is a place in a section; its ID is that of Place.
+	TokenSection = 's'
 )
 
 // Token is a position in an ordered listing. Clients see it as an opaque

@@ -106,6 +106,16 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 		}
 	case *heddlev1.Event_HistoryAppended:
 		s.history(ev, p.HistoryAppended, ch)
+	case *heddlev1.Event_QueueChanged:
+		return s.queueChanged(p.QueueChanged, ch)
+	case *heddlev1.Event_AttachmentChanged:
+		return s.attachmentChanged(p.AttachmentChanged, ch)
+	case *heddlev1.Event_SectionChanged:
+		s.row(ch).Section = p.SectionChanged.GetPlace()
+	case *heddlev1.Event_ProjectChanged:
+		s.row(ch).ProjectId = p.ProjectChanged.GetProjectId()
+	case *heddlev1.Event_MemoryModeChanged:
+		s.row(ch).MemoryMode = p.MemoryModeChanged.GetMode()
 	}
 	return nil
 }

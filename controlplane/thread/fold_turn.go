@@ -37,6 +37,9 @@ func (s *State) turnAccepted(ev *heddlev1.Event, p *heddlev1.TurnAccepted, ch *C
 	if open := s.Row.GetActiveTurnId(); open != "" {
 		return fmt.Errorf("fold: turn %s cannot be accepted while turn %s is open", in.GetId(), open)
 	}
+	if err := s.takenUp(p.GetQueuedId(), ch); err != nil {
+		return err
+	}
 	row := s.row(ch)
 	row.TurnCount++
 	row.ActiveTurnId = in.GetId()
@@ -104,6 +107,9 @@ func (s *State) turnCompleted(ev *heddlev1.Event, p *heddlev1.TurnCompleted, ch 
 	s.setTurn(next, ch)
 	p.Turn = proto.CloneOf(next)
 
+	if next.Status == heddlev1.TurnStatus_TURN_STATUS_INTERRUPTED {
+		s.holdQueue(ch)
+	}
 	row := s.row(ch)
 	row.ActiveTurnId = ""
 	row.UpdatedAtMs = max(row.UpdatedAtMs, ev.GetTimeMs())

@@ -90,6 +90,8 @@ type State struct {
 	Items       map[string]OpenItem
 	Actions     map[string]*heddlev1.ActionIntent
 	Approvals   map[string]*heddlev1.Approval
+	// Queue is never changed in place; nil when nothing was ever queued.
+	Queue *heddlev1.Queue
 }
 
 // New returns the state of a thread without events.
@@ -114,7 +116,7 @@ func (s *State) Clone() *State {
 
 // Busy reports whether something in the thread has begun and not ended.
 func (s *State) Busy() bool {
-	return len(s.Turns)+len(s.Items)+len(s.Actions)+len(s.Approvals) > 0
+	return len(s.Turns)+len(s.Items)+len(s.Actions)+len(s.Approvals) > 0 || Waiting(s.Queue) != nil
 }
 
 // Changes are the rows that a run of events changed, in their last form.
@@ -130,6 +132,9 @@ type Changes struct {
 	Floors    []Floor
 	// Compactable spans of completed items.
 	Compactable []Compaction
+	// Queue is nil when it did not change.
+	Queue       *heddlev1.Queue
+	Attachments map[AttachmentKey]AttachmentRow
 	// NextRequestID is one more than the largest approval request id, 0 when
 	// there was none.
 	NextRequestID int64
@@ -151,6 +156,10 @@ func (c *Changes) Merge(later *Changes) {
 	merge(&c.Items, later.Items)
 	merge(&c.Actions, later.Actions)
 	merge(&c.Approvals, later.Approvals)
+	merge(&c.Attachments, later.Attachments)
+	if later.Queue != nil {
+		c.Queue = later.Queue
+	}
 	c.History = append(c.History, later.History...)
 	c.Floors = append(c.Floors, later.Floors...)
 	c.Compactable = append(c.Compactable, later.Compactable...)

@@ -129,6 +129,9 @@ func table(method string) (entry, bool) {
 	if e, ok := processTable(method); ok {
 		return e, true
 	}
+	if e, ok := queueTable(method); ok {
+		return e, true
+	}
 	return absent(method)
 }
 

@@ -133,6 +133,13 @@ func (tr *translator) event(ctx context.Context, e *heddlev1.Event, emit func(no
 		return emit(readNote(tr.thread, tr.unread, e.GetSeq()))
 	case *heddlev1.Event_ThreadReverted:
 		return tr.reverted(e, emit)
+	case *heddlev1.Event_QueueChanged:
+		return emit(queueNote(tr.thread, e.GetSeq()))
+	case *heddlev1.Event_TurnAccepted:
+		if p.TurnAccepted.GetQueuedId() == "" {
+			return nil
+		}
+		return emit(queueNote(tr.thread, e.GetSeq()))
 	}
 	if tr.global {
 		return nil

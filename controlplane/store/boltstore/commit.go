@@ -110,7 +110,7 @@ func (w *writer) run() error {
 	if err := w.put(w.bucket, keyHead, h.frame()); err != nil {
 		return err
 	}
-	for _, step := range []func() error{w.events, w.row, w.turns, w.items, w.history, w.approvals, w.actions, w.compact, w.openIndex} {
+	for _, step := range []func() error{w.events, w.row, w.turns, w.items, w.history, w.approvals, w.actions, w.queue, w.attachments, w.compact, w.openIndex} {
 		if err := step(); err != nil {
 			return err
 		}

@@ -49,7 +49,8 @@ func unlist(tx *bolt.Tx, threadID string) error {
 		errs = append(errs,
 			tx.Bucket(bucketCreated).Delete(listKey(row, row.GetCreatedAtMs())),
 			tx.Bucket(bucketUpdated).Delete(listKey(row, row.GetUpdatedAtMs())),
-			tx.Bucket(bucketForks).Delete(forkKey(row.GetForkedFromId(), threadID)))
+			tx.Bucket(bucketForks).Delete(forkKey(row.GetForkedFromId(), threadID)),
+			ungroup(tx, row), disown(tx, row))
 	}
 	for _, name := range [][]byte{bucketRows, bucketText, bucketOpen} {
 		errs = append(errs, tx.Bucket(name).Delete(id))

@@ -1,6 +1,6 @@
 // Package boltstore is the default store.Store: one bbolt file per home.
 //
-// The bucket tree of schema 1 (numbers are big-endian, so that keys sort):
+// The bucket tree of schema 2 (numbers are big-endian, so that keys sort):
 //
 //	meta                       schema (u32), request (u64, the next approval
 //	                           request id), "u/" + key (values of Meta)
@@ -18,12 +18,21 @@
 //	    history                seq, index -> turn ordinal, HistoryEntry
 //	    floors                 seq -> turn ordinal; the history starts anew
 //	    approvals              approval id -> Approval
+//	    queue                  Queue: what is to become the next turns
+//	    attached               attachment id -> Attachment
+//	    attachids              type, key -> attachment id
 //	    open                   't' + turn id, 'i' + item id, 'a' + action id,
-//	                           'p' + approval id: what has begun and not ended
+//	                           'p' + approval id: what has begun and not ended;
+//	                           'q': a message is to be taken up
 //	created, updated           principal, archived, time, thread id -> filter
 //	text                       thread id -> folded name and preview
 //	open                       thread id -> "", threads whose open is not empty
 //	forks                      source id, 0, fork id -> ""
+//	groups                     principal, 's' section or 'p' project, archived,
+//	                           position or time of update, thread id -> filter
+//	owners                     principal, type and key of an attachment, thread
+//	                           id -> ""
+//	records                    principal, kind, id -> a value of the principal
 //	trash                      thread id -> bucket of a thread that is being
 //	                           removed in steps
 //

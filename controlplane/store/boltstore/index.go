@@ -30,6 +30,9 @@ func (w *writer) row() error {
 	if err := w.index(bucketUpdated, old, row, (*heddlev1.Thread).GetUpdatedAtMs); err != nil {
 		return err
 	}
+	if err := w.groups(old, row); err != nil {
+		return err
+	}
 	if text := store.SearchText(row); old == nil || text != store.SearchText(old) {
 		if err := w.put(w.tx.Bucket(bucketText), id, []byte(text)); err != nil {
 			return err
@@ -80,29 +83,43 @@ func listKey(t *heddlev1.Thread, at int64) []byte {
 type filter struct {
 	withTurns                     bool
 	cwd, provider, source, parent uint32
+	section, project              uint32
 }
 
-const filterSize = 17
+// Filters of threads in no section and no project are short.
+const (
+	filterSize     = 17
+	longFilterSize = 25
+)
 
 func hash(s string) uint32 { return crc32.Checksum([]byte(s), castagnoli) }
 
 func filterOf(t *heddlev1.Thread) []byte {
-	b := make([]byte, 1, filterSize)
+	b := make([]byte, 1, longFilterSize)
 	if t.GetTurnCount() > 0 {
 		b[0] = 1
 	}
 	for _, s := range []string{t.GetSettings().GetCwd(), t.GetSettings().GetModelProvider(), t.GetSource(), t.GetParentThreadId()} {
 		b = binary.BigEndian.AppendUint32(b, hash(s))
 	}
-	return b
+	section, project := t.GetSection().GetSectionId(), t.GetProjectId()
+	if section == "" && project == "" {
+		return b
+	}
+	b = binary.BigEndian.AppendUint32(b, hash(section))
+	return binary.BigEndian.AppendUint32(b, hash(project))
 }
 
 func parseFilter(v []byte) (filter, bool) {
-	if len(v) != filterSize {
+	if len(v) != filterSize && len(v) != longFilterSize {
 		return filter{}, false
 	}
 	n := func(i int) uint32 { return binary.BigEndian.Uint32(v[1+4*i:]) }
-	return filter{withTurns: v[0] == 1, cwd: n(0), provider: n(1), source: n(2), parent: n(3)}, true
+	f := filter{withTurns: v[0] == 1, cwd: n(0), provider: n(1), source: n(2), parent: n(3), section: hash(""), project: hash("")}
+	if len(v) == longFilterSize {
+		f.section, f.project = n(4), n(5)
+	}
+	return f, true
 }
 
 // wanted holds the hashes of a query's filters.
@@ -111,12 +128,15 @@ type wanted struct {
 	cwds, providers, source map[uint32]bool
 	parent                  uint32
 	anyParent               bool
+	section, project        uint32
+	anySection, anyProject  bool
 }
 
 func wantedBy(q *store.ThreadQuery) wanted {
 	return wanted{
 		withTurns: q.WithTurns(), cwds: hashes(q.Cwds()), providers: hashes(q.Providers()), source: hashes(q.Sources()),
 		parent: hash(q.Parent()), anyParent: q.Parent() == "",
+		section: hash(q.Section()), anySection: !q.BySection(), project: hash(q.Project()), anyProject: !q.ByProject(),
 	}
 }
 
@@ -136,5 +156,7 @@ func (w wanted) match(f filter) bool {
 		(w.cwds == nil || w.cwds[f.cwd]) &&
 		(w.providers == nil || w.providers[f.provider]) &&
 		(w.source == nil || w.source[f.source]) &&
-		(w.anyParent || w.parent == f.parent)
+		(w.anyParent || w.parent == f.parent) &&
+		(w.anySection || w.section == f.section) &&
+		(w.anyProject || w.project == f.project)
 }

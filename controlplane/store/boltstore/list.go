@@ -38,11 +38,15 @@ type lister struct {
 
 // collect returns up to one row more than the page holds.
 func (l lister) collect(ctx context.Context) ([]*heddlev1.Thread, error) {
-	name := bucketCreated
-	if l.q.Updated {
+	name, prefix := bucketCreated, listPrefix(l.q.Principal, l.q.Archived())
+	switch {
+	case l.q.Placed:
+		name, prefix = bucketGroups, groupPrefix(l.q.Principal, groupSection, l.q.Section(), l.q.Archived())
+	case l.q.Updated && l.q.Project() != "":
+		name, prefix = bucketGroups, groupPrefix(l.q.Principal, groupProject, l.q.Project(), l.q.Archived())
+	case l.q.Updated:
 		name = bucketUpdated
 	}
-	prefix := listPrefix(l.q.Principal, l.q.Archived())
 	c := l.tx.Bucket(name).Cursor()
 	var found []*heddlev1.Thread
 	steps := 0
@@ -70,6 +74,9 @@ func (l lister) seek(c *bolt.Cursor, prefix []byte) (k, v []byte) {
 		return prevOrLast(c, k)
 	}
 	at := slices.Concat(prefix, ord(l.q.Start.Major), []byte(l.q.Start.ID))
+	if l.q.Placed {
+		at = slices.Concat(prefix, []byte(l.q.Start.ID))
+	}
 	k, v = c.Seek(at)
 	here := bytes.Equal(k, at)
 	switch {
@@ -90,10 +97,10 @@ func (l lister) step(c *bolt.Cursor) (k, v []byte) {
 
 // row returns the row of an index entry if it matches.
 func (l lister) row(k, v []byte, prefix int) *heddlev1.Thread {
-	if f, ok := parseFilter(v); !ok || !l.want.match(f) || len(k) < prefix+8 {
+	id := l.idOf(k[prefix:])
+	if f, ok := parseFilter(v); !ok || !l.want.match(f) || len(id) == 0 {
 		return nil
 	}
-	id := k[prefix+8:]
 	if l.q.Term != "" && !bytes.Contains(l.tx.Bucket(bucketText).Get(id), []byte(l.q.Term)) {
 		return nil
 	}
@@ -103,8 +110,29 @@ func (l lister) row(k, v []byte, prefix int) *heddlev1.Thread {
 		return nil
 	}
 	// An entry that a damaged row left behind does not fit the row.
-	if at, _ := readU64(k[prefix : prefix+8]); !l.q.Match(t) || at != uint64(max(0, l.q.Key(t))) {
+	if !l.q.Match(t) || !l.fits(k[prefix:], t) {
 		return nil
 	}
 	return t
+}
+
+// idOf is the thread id in what a key holds after its prefix.
+func (l lister) idOf(k []byte) []byte {
+	if l.q.Placed {
+		_, id, _ := bytes.Cut(k, []byte{0})
+		return id
+	}
+	if len(k) < 8 {
+		return nil
+	}
+	return k[8:]
+}
+
+// fits reports whether a key stands where the row says.
+func (l lister) fits(k []byte, t *heddlev1.Thread) bool {
+	if l.q.Placed {
+		return string(k) == store.Place(t)
+	}
+	at, _ := readU64(k[:8])
+	return at == uint64(max(0, l.q.Key(t)))
 }

@@ -96,6 +96,7 @@ func (r rows) load(threadID string) (*thread.State, error) {
 	row.LastSeq, row.Epoch, row.HasForks = 0, 0, false
 	st := thread.New()
 	st.Row, st.LastSeq, st.Epoch, st.BaseOrdinal = row, h.seq, h.epoch, h.base
+	st.Queue = r.queue(b, threadID)
 	open := b.Bucket(subOpen)
 	if open == nil {
 		return st, nil

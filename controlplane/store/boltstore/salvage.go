@@ -133,6 +133,16 @@ func (s *salvager) finish(src *bolt.Tx) error {
 	if err != nil {
 		return err
 	}
+	records := s.tx.Bucket(bucketRecords)
+	err = walk(s.ctx, src.Bucket(bucketRecords), func(k, v []byte) error {
+		if _, err := unframe(v); err != nil {
+			return nil
+		}
+		return records.Put(bytes.Clone(k), bytes.Clone(v))
+	}, func(error) {})
+	if err != nil {
+		return err
+	}
 	if err := raiseRequest(s.tx, s.request); err != nil {
 		return err
 	}
@@ -201,7 +211,7 @@ func (s *salvager) put(id string, ch thread.Changes) error {
 		return err
 	}
 	w.a.Changes = ch
-	for _, step := range []func() error{w.row, w.turns, w.items, w.history, w.approvals, w.actions, w.openIndex} {
+	for _, step := range []func() error{w.row, w.turns, w.items, w.history, w.approvals, w.actions, w.queue, w.attachments, w.openIndex} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -232,12 +242,14 @@ func (s *salvager) thread(id string, b *bolt.Bucket, rowRecord []byte) (*heddlev
 	if err != nil {
 		return nil, err
 	}
+	var attached map[thread.AttachmentKey]thread.AttachmentRow
 	if s.all || s.damaged[id] {
 		folded := fold(id, row, l.events)
 		if rowLost {
 			row = folded.Row
 		}
-		folded.Row, folded.Actions = nil, nil
+		attached = folded.Attachments
+		folded.Row, folded.Actions, folded.Attachments = nil, nil, nil
 		if err := s.put(id, folded); err != nil {
 			return nil, err
 		}
@@ -265,7 +277,28 @@ func (s *salvager) thread(id string, b *bolt.Bucket, rowRecord []byte) (*heddlev
 	if err := w.put(w.bucket, keyHead, h.frame()); err != nil {
 		return nil, err
 	}
-	return row, s.put(id, thread.Changes{Row: row})
+	if err := s.put(id, thread.Changes{Row: row}); err != nil {
+		return nil, err
+	}
+	return row, s.attachments(id, b, row, attached)
+}
+
+// attachments writes what was folded of them, then those that verify. They need
+// the row, which says whose they are.
+func (s *salvager) attachments(id string, b *bolt.Bucket, row *heddlev1.Thread, folded map[thread.AttachmentKey]thread.AttachmentRow) error {
+	if row == nil {
+		return nil
+	}
+	if err := s.put(id, thread.Changes{Attachments: folded}); err != nil {
+		return err
+	}
+	return s.walk(b, subAttached, func(_, v []byte) error {
+		a, err := decode[heddlev1.Attachment](v)
+		if err != nil {
+			return nil
+		}
+		return s.put(id, thread.Changes{Attachments: map[thread.AttachmentKey]thread.AttachmentRow{thread.KeyOf(a): {Attachment: a}}})
+	})
 }
 
 // salvagedLog is what could be read of a thread's events.
@@ -385,8 +418,13 @@ func (s *salvager) copyRows(id string, b *bolt.Bucket) (lowest int64, err error)
 	return lowest, s.copyOpen(id, b)
 }
 
-// copyOpen writes approvals and the intents of open actions.
+// copyOpen writes what waits, approvals and the intents of open actions.
 func (s *salvager) copyOpen(id string, b *bolt.Bucket) error {
+	if q, err := decode[heddlev1.Queue](valueOf(b, keyQueue)); err == nil {
+		if err := s.put(id, thread.Changes{Queue: q}); err != nil {
+			return err
+		}
+	}
 	err := s.walk(b, subApprovals, func(k, v []byte) error {
 		a, err := decode[heddlev1.Approval](v)
 		if err != nil {

@@ -22,6 +22,9 @@ var (
 	bucketOpen    = []byte("open")
 	bucketForks   = []byte("forks")
 	bucketTrash   = []byte("trash")
+	bucketGroups  = []byte("groups")
+	bucketOwners  = []byte("owners")
+	bucketRecords = []byte("records")
 
 	subEvents    = []byte("events")
 	subTurns     = []byte("turns")
@@ -33,10 +36,13 @@ var (
 	subFloors    = []byte("floors")
 	subApprovals = []byte("approvals")
 	subOpen      = []byte("open")
+	subAttached  = []byte("attached")
+	subAttachIDs = []byte("attachids")
 
 	keySchema  = []byte("schema")
 	keyRequest = []byte("request")
 	keyHead    = []byte("head")
+	keyQueue   = []byte("queue")
 )
 
 const (
@@ -44,6 +50,7 @@ const (
 	openItem     = 'i'
 	openAction   = 'a'
 	openApproval = 'p'
+	openQueue    = 'q'
 )
 
 // migration brings the file from the schema before it to its own.
@@ -51,15 +58,25 @@ type migration func(*bolt.Tx) error
 
 // migrations in order; the schema number is the count of those that were run.
 // Read-only. A released migration is never changed.
-var migrations = []migration{createBuckets}
+var migrations = []migration{createBuckets, createOrganizing}
 
-func createBuckets(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketRows, bucketThreads, bucketCreated, bucketUpdated, bucketText, bucketOpen, bucketForks, bucketTrash} {
+// createOrganizing makes room for queues, attachments, groups of threads and the
+// records of principals; there were none before.
+func createOrganizing(tx *bolt.Tx) error {
+	return createAll(tx, bucketGroups, bucketOwners, bucketRecords)
+}
+
+func createAll(tx *bolt.Tx, names ...[]byte) error {
+	for _, name := range names {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return fmt.Errorf("create bucket %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+func createBuckets(tx *bolt.Tx) error {
+	return createAll(tx, bucketMeta, bucketRows, bucketThreads, bucketCreated, bucketUpdated, bucketText, bucketOpen, bucketForks, bucketTrash)
 }
 
 // migrate runs the steps that the file has not seen, each in a transaction of

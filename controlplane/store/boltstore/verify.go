@@ -21,7 +21,8 @@ type Damage struct {
 	// ThreadID is empty for what belongs to no thread.
 	ThreadID string `json:"threadId,omitempty"`
 	// Record says what it is: "row", "head", "events", "turn", "item",
-	// "history", "approval", "action", "index", "pages", "schema".
+	// "history", "approval", "action", "queue", "attachment", "record", "index",
+	// "pages", "schema".
 	Record string `json:"record"`
 	// Key names the record among those of its kind.
 	Key string `json:"key,omitempty"`
@@ -105,6 +106,16 @@ func (c *checker) run(tx *bolt.Tx) error {
 	if rows == nil || threads == nil {
 		c.bad("", "schema", "", "the buckets of threads are missing")
 		return nil
+	}
+	err = c.walk(tx.Bucket(bucketRecords), "", "records", func(k, v []byte) error {
+		c.report.Records++
+		if _, err := unframe(v); err != nil {
+			c.bad("", "record", keyText(k), "does not verify")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	err = c.walk(threads, "", "threads", func(k, _ []byte) error {
 		c.report.Threads++
@@ -210,6 +221,12 @@ func (c *checker) thread(tx *bolt.Tx, id string, b *bolt.Bucket, row []byte) err
 	default:
 		c.indexes(tx, r)
 	}
+	if v := valueOf(b, keyQueue); v != nil {
+		c.report.Records++
+		if _, err := decode[heddlev1.Queue](v); err != nil {
+			c.bad(id, "queue", "", "does not verify")
+		}
+	}
 	events, pagesErr := child(b, subEvents)
 	if pagesErr != nil {
 		c.bad(id, "pages", "events", "%v", pagesErr)
@@ -248,6 +265,7 @@ var projections = []struct {
 	{"history", subHistory, func(k, v []byte) error { _, err := decodeHistory(k, v); return err }},
 	{"approval", subApprovals, func(_, v []byte) error { _, err := decode[heddlev1.Approval](v); return err }},
 	{"action", subOpen, verifyOpen},
+	{"attachment", subAttached, func(_, v []byte) error { _, err := decode[heddlev1.Attachment](v); return err }},
 }
 
 func verifyOpen(k, v []byte) error {
@@ -302,6 +320,11 @@ func (c *checker) indexes(tx *bolt.Tx, row *heddlev1.Thread) {
 		b := tx.Bucket([]byte(name))
 		if b == nil || !bytes.Equal(b.Get(listKey(row, at)), filterOf(row)) {
 			c.bad(row.GetId(), "index", name, "does not lead to the thread")
+		}
+	}
+	for _, k := range groupKeys(row) {
+		if b := tx.Bucket(bucketGroups); b == nil || !bytes.Equal(b.Get(k), filterOf(row)) {
+			c.bad(row.GetId(), "index", "groups", "does not lead to the thread")
 		}
 	}
 	if b := tx.Bucket(bucketText); b == nil || string(b.Get([]byte(row.GetId()))) != store.SearchText(row) {

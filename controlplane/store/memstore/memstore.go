@@ -30,6 +30,7 @@ type Store struct {
 	closed  bool
 	threads map[string]*log
 	meta    map[string][]byte
+	records map[string]map[string][]byte
 	nextReq int64
 	commits int64
 	events  int64
@@ -46,12 +47,13 @@ type log struct {
 	history  []thread.HistoryRow
 	floors   []thread.Floor
 	approval map[string]*heddlev1.Approval
+	attached map[thread.AttachmentKey]*heddlev1.Attachment
 	forks    int
 }
 
 // New returns an empty store.
 func New(cfg Config) *Store {
-	return &Store{threads: map[string]*log{}, meta: map[string][]byte{}, nextReq: cfg.FirstRequestID}
+	return &Store{threads: map[string]*log{}, meta: map[string][]byte{}, records: map[string]map[string][]byte{}, nextReq: cfg.FirstRequestID}
 }
 
 // Close makes every later call fail.
@@ -106,7 +108,8 @@ func (s *Store) check(a *store.Append) error {
 func (s *Store) apply(a *store.Append) {
 	l := s.threads[a.ThreadID]
 	if l == nil {
-		l = &log{state: thread.New(), itemByID: map[string]thread.ItemKey{}, approval: map[string]*heddlev1.Approval{}}
+		l = &log{state: thread.New(), itemByID: map[string]thread.ItemKey{}, approval: map[string]*heddlev1.Approval{},
+			attached: map[thread.AttachmentKey]*heddlev1.Attachment{}}
 		l.state.BaseOrdinal = a.BaseOrdinal
 		s.threads[a.ThreadID] = l
 		if source := s.threads[a.Changes.Row.GetForkedFromId()]; source != nil {
@@ -148,6 +151,16 @@ func (l *log) apply(a *store.Append) {
 			l.state.Approvals[id] = ap
 		} else {
 			delete(l.state.Approvals, id)
+		}
+	}
+	if c.Queue != nil {
+		l.state.Queue = c.Queue
+	}
+	for key, row := range c.Attachments {
+		if row.Removed {
+			delete(l.attached, key)
+		} else {
+			l.attached[key] = row.Attachment
 		}
 	}
 	l.history = append(l.history, c.History...)

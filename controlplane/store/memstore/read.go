@@ -62,16 +62,29 @@ func (s *Store) ListThreads(_ context.Context, principal string, req *heddlev1.L
 			found = append(found, l.row())
 		}
 	}
-	slices.SortFunc(found, func(a, b *heddlev1.Thread) int { return order(q, q.Key(a), a.GetId(), q.Key(b), b.GetId()) })
+	slices.SortFunc(found, func(a, b *heddlev1.Thread) int { return order(q, at(q, a), at(q, b)) })
 	if len(found) > q.Size+1 {
 		found = found[:q.Size+1]
 	}
 	return q.Respond(found), nil
 }
 
+// position is where a thread stands in a listing.
+type position struct {
+	major int64
+	id    string
+}
+
+func at(q *store.ThreadQuery, t *heddlev1.Thread) position {
+	if q.Placed {
+		return position{id: store.Place(t)}
+	}
+	return position{q.Key(t), t.GetId()}
+}
+
 // order compares two positions in the direction of reading.
-func order(q *store.ThreadQuery, ka int64, ida string, kb int64, idb string) int {
-	c := cmp.Or(cmp.Compare(ka, kb), cmp.Compare(ida, idb))
+func order(q *store.ThreadQuery, a, b position) int {
+	c := cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.id, b.id))
 	if q.Ascending {
 		return c
 	}
@@ -82,7 +95,7 @@ func after(q *store.ThreadQuery, t *heddlev1.Thread) bool {
 	if q.Start == nil {
 		return true
 	}
-	c := order(q, q.Key(t), t.GetId(), q.Start.Major, q.Start.ID)
+	c := order(q, at(q, t), position{q.Start.Major, q.Start.ID})
 	return c > 0 || c == 0 && q.Start.Inclusive
 }
 

@@ -47,6 +47,10 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"ListFilters":       testListFilters,
 		"ListPrincipals":    testListPrincipals,
 		"BadCursors":        testBadCursors,
+		"Queue":             testQueue,
+		"Attachments":       testAttachments,
+		"Groups":            testGroups,
+		"Records":           testRecords,
 	}
 	for name, run := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -69,6 +69,11 @@ type Event struct {
 	//	*Event_PlacesSeen
 	//	*Event_McpServerStatus
 	//	*Event_McpProgress
+	//	*Event_QueueChanged
+	//	*Event_AttachmentChanged
+	//	*Event_SectionChanged
+	//	*Event_ProjectChanged
+	//	*Event_MemoryModeChanged
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -454,6 +459,51 @@ func (x *Event) GetMcpProgress() *McpProgress {
 	return nil
 }
 
+func (x *Event) GetQueueChanged() *QueueChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_QueueChanged); ok {
+			return x.QueueChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetAttachmentChanged() *AttachmentChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_AttachmentChanged); ok {
+			return x.AttachmentChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetSectionChanged() *SectionChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_SectionChanged); ok {
+			return x.SectionChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetProjectChanged() *ProjectChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_ProjectChanged); ok {
+			return x.ProjectChanged
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMemoryModeChanged() *MemoryModeChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_MemoryModeChanged); ok {
+			return x.MemoryModeChanged
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -599,6 +649,26 @@ type Event_McpProgress struct {
 	McpProgress *McpProgress `protobuf:"bytes,51,opt,name=mcp_progress,json=mcpProgress,proto3,oneof"`
 }
 
+type Event_QueueChanged struct {
+	QueueChanged *QueueChanged `protobuf:"bytes,60,opt,name=queue_changed,json=queueChanged,proto3,oneof"`
+}
+
+type Event_AttachmentChanged struct {
+	AttachmentChanged *AttachmentChanged `protobuf:"bytes,61,opt,name=attachment_changed,json=attachmentChanged,proto3,oneof"`
+}
+
+type Event_SectionChanged struct {
+	SectionChanged *SectionChanged `protobuf:"bytes,62,opt,name=section_changed,json=sectionChanged,proto3,oneof"`
+}
+
+type Event_ProjectChanged struct {
+	ProjectChanged *ProjectChanged `protobuf:"bytes,63,opt,name=project_changed,json=projectChanged,proto3,oneof"`
+}
+
+type Event_MemoryModeChanged struct {
+	MemoryModeChanged *MemoryModeChanged `protobuf:"bytes,64,opt,name=memory_mode_changed,json=memoryModeChanged,proto3,oneof"`
+}
+
 func (*Event_ThreadCreated) isEvent_Payload() {}
 
 func (*Event_ThreadNamed) isEvent_Payload() {}
@@ -668,6 +738,16 @@ func (*Event_PlacesSeen) isEvent_Payload() {}
 func (*Event_McpServerStatus) isEvent_Payload() {}
 
 func (*Event_McpProgress) isEvent_Payload() {}
+
+func (*Event_QueueChanged) isEvent_Payload() {}
+
+func (*Event_AttachmentChanged) isEvent_Payload() {}
+
+func (*Event_SectionChanged) isEvent_Payload() {}
+
+func (*Event_ProjectChanged) isEvent_Payload() {}
+
+func (*Event_MemoryModeChanged) isEvent_Payload() {}
 
 type ThreadCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -881,7 +961,9 @@ type TurnAccepted struct {
 	// The input, appended as a userMessage item when the turn starts.
 	Input *UserMessage `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	// True when a client gave an input list with no parts.
-	NoInput       bool `protobuf:"varint,3,opt,name=no_input,json=noInput,proto3" json:"no_input,omitempty"`
+	NoInput bool `protobuf:"varint,3,opt,name=no_input,json=noInput,proto3" json:"no_input,omitempty"`
+	// The queued message that the turn takes up; it leaves the queue with this.
+	QueuedId      string `protobuf:"bytes,10,opt,name=queued_id,json=queuedId,proto3" json:"queued_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -935,6 +1017,13 @@ func (x *TurnAccepted) GetNoInput() bool {
 		return x.NoInput
 	}
 	return false
+}
+
+func (x *TurnAccepted) GetQueuedId() string {
+	if x != nil {
+		return x.QueuedId
+	}
+	return ""
 }
 
 type TurnStarted struct {
@@ -2137,6 +2226,357 @@ func (x *GitChanged) GetGit() *GitInfo {
 	return nil
 }
 
+// QueueChanged changes the messages that wait in a thread.
+type QueueChanged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*QueueChanged_Added
+	//	*QueueChanged_Replaced
+	//	*QueueChanged_RemovedId
+	//	*QueueChanged_Ordered
+	Change        isQueueChanged_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueChanged) Reset() {
+	*x = QueueChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueChanged) ProtoMessage() {}
+
+func (x *QueueChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueChanged.ProtoReflect.Descriptor instead.
+func (*QueueChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *QueueChanged) GetChange() isQueueChanged_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *QueueChanged) GetAdded() *QueuedMessage {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChanged_Added); ok {
+			return x.Added
+		}
+	}
+	return nil
+}
+
+func (x *QueueChanged) GetReplaced() *QueuedMessage {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChanged_Replaced); ok {
+			return x.Replaced
+		}
+	}
+	return nil
+}
+
+func (x *QueueChanged) GetRemovedId() string {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChanged_RemovedId); ok {
+			return x.RemovedId
+		}
+	}
+	return ""
+}
+
+func (x *QueueChanged) GetOrdered() *QueueOrder {
+	if x != nil {
+		if x, ok := x.Change.(*QueueChanged_Ordered); ok {
+			return x.Ordered
+		}
+	}
+	return nil
+}
+
+type isQueueChanged_Change interface {
+	isQueueChanged_Change()
+}
+
+type QueueChanged_Added struct {
+	// Appended to the queue.
+	Added *QueuedMessage `protobuf:"bytes,1,opt,name=added,proto3,oneof"`
+}
+
+type QueueChanged_Replaced struct {
+	// Takes the place of the message with its id.
+	Replaced *QueuedMessage `protobuf:"bytes,2,opt,name=replaced,proto3,oneof"`
+}
+
+type QueueChanged_RemovedId struct {
+	RemovedId string `protobuf:"bytes,3,opt,name=removed_id,json=removedId,proto3,oneof"`
+}
+
+type QueueChanged_Ordered struct {
+	Ordered *QueueOrder `protobuf:"bytes,4,opt,name=ordered,proto3,oneof"`
+}
+
+func (*QueueChanged_Added) isQueueChanged_Change() {}
+
+func (*QueueChanged_Replaced) isQueueChanged_Change() {}
+
+func (*QueueChanged_RemovedId) isQueueChanged_Change() {}
+
+func (*QueueChanged_Ordered) isQueueChanged_Change() {}
+
+// QueueOrder names every queued message once.
+type QueueOrder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []string               `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueOrder) Reset() {
+	*x = QueueOrder{}
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueOrder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueOrder) ProtoMessage() {}
+
+func (x *QueueOrder) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueOrder.ProtoReflect.Descriptor instead.
+func (*QueueOrder) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *QueueOrder) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+// AttachmentChanged adds or removes an attachment.
+type AttachmentChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	Removed       bool                   `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachmentChanged) Reset() {
+	*x = AttachmentChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachmentChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachmentChanged) ProtoMessage() {}
+
+func (x *AttachmentChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachmentChanged.ProtoReflect.Descriptor instead.
+func (*AttachmentChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AttachmentChanged) GetAttachment() *Attachment {
+	if x != nil {
+		return x.Attachment
+	}
+	return nil
+}
+
+func (x *AttachmentChanged) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
+// SectionChanged moves the thread to a place in a section, or out of its section
+// when the place is unset.
+type SectionChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Place         *SectionPlace          `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SectionChanged) Reset() {
+	*x = SectionChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SectionChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SectionChanged) ProtoMessage() {}
+
+func (x *SectionChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SectionChanged.ProtoReflect.Descriptor instead.
+func (*SectionChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SectionChanged) GetPlace() *SectionPlace {
+	if x != nil {
+		return x.Place
+	}
+	return nil
+}
+
+// ProjectChanged says to which project the thread belongs from now on.
+type ProjectChanged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for none.
+	ProjectId     string `protobuf:"bytes,1,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProjectChanged) Reset() {
+	*x = ProjectChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProjectChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProjectChanged) ProtoMessage() {}
+
+func (x *ProjectChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProjectChanged.ProtoReflect.Descriptor instead.
+func (*ProjectChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ProjectChanged) GetProjectId() string {
+	if x != nil {
+		return x.ProjectId
+	}
+	return ""
+}
+
+type MemoryModeChanged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryModeChanged) Reset() {
+	*x = MemoryModeChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryModeChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryModeChanged) ProtoMessage() {}
+
+func (x *MemoryModeChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryModeChanged.ProtoReflect.Descriptor instead.
+func (*MemoryModeChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *MemoryModeChanged) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
 type ReadStateChanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ReadState     *ReadState             `protobuf:"bytes,1,opt,name=read_state,json=readState,proto3" json:"read_state,omitempty"`
@@ -2146,7 +2586,7 @@ type ReadStateChanged struct {
 
 func (x *ReadStateChanged) Reset() {
 	*x = ReadStateChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2598,7 @@ func (x *ReadStateChanged) String() string {
 func (*ReadStateChanged) ProtoMessage() {}
 
 func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2611,7 @@ func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStateChanged.ProtoReflect.Descriptor instead.
 func (*ReadStateChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadStateChanged) GetReadState() *ReadState {
@@ -2203,7 +2643,7 @@ type NetworkDecided struct {
 
 func (x *NetworkDecided) Reset() {
 	*x = NetworkDecided{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2655,7 @@ func (x *NetworkDecided) String() string {
 func (*NetworkDecided) ProtoMessage() {}
 
 func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2668,7 @@ func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDecided.ProtoReflect.Descriptor instead.
 func (*NetworkDecided) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NetworkDecided) GetItemId() string {
@@ -2294,7 +2734,7 @@ type McpServerStatus struct {
 
 func (x *McpServerStatus) Reset() {
 	*x = McpServerStatus{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2746,7 @@ func (x *McpServerStatus) String() string {
 func (*McpServerStatus) ProtoMessage() {}
 
 func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2759,7 @@ func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpServerStatus.ProtoReflect.Descriptor instead.
 func (*McpServerStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *McpServerStatus) GetName() string {
@@ -2354,7 +2794,7 @@ type McpProgress struct {
 
 func (x *McpProgress) Reset() {
 	*x = McpProgress{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2806,7 @@ func (x *McpProgress) String() string {
 func (*McpProgress) ProtoMessage() {}
 
 func (x *McpProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2819,7 @@ func (x *McpProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpProgress.ProtoReflect.Descriptor instead.
 func (*McpProgress) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *McpProgress) GetItemId() string {
@@ -2405,7 +2845,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2857,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2870,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -2455,7 +2895,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2907,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2920,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -2520,7 +2960,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2972,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2985,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -2633,7 +3073,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +3085,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +3098,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -2702,7 +3142,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +3154,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +3167,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -2787,7 +3227,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +3239,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3252,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -2868,7 +3308,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3320,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3333,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -2932,7 +3372,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3384,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3397,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -3005,7 +3445,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3457,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3470,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -3057,7 +3497,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3509,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3522,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -3151,7 +3591,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3603,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3616,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -3198,7 +3638,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3650,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3663,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -3257,7 +3697,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3709,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3722,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -3310,7 +3750,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3762,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3775,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -3365,7 +3805,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3817,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3830,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -3433,7 +3873,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3885,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3898,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -3486,7 +3926,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xc6\x13\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xb1\x16\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -3530,7 +3970,12 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\vplaces_seen\x180 \x01(\v2\x15.heddle.v1.PlacesSeenH\x00R\n" +
 	"placesSeen\x12H\n" +
 	"\x11mcp_server_status\x182 \x01(\v2\x1a.heddle.v1.McpServerStatusH\x00R\x0fmcpServerStatus\x12;\n" +
-	"\fmcp_progress\x183 \x01(\v2\x16.heddle.v1.McpProgressH\x00R\vmcpProgressB\t\n" +
+	"\fmcp_progress\x183 \x01(\v2\x16.heddle.v1.McpProgressH\x00R\vmcpProgress\x12>\n" +
+	"\rqueue_changed\x18< \x01(\v2\x17.heddle.v1.QueueChangedH\x00R\fqueueChanged\x12M\n" +
+	"\x12attachment_changed\x18= \x01(\v2\x1c.heddle.v1.AttachmentChangedH\x00R\x11attachmentChanged\x12D\n" +
+	"\x0fsection_changed\x18> \x01(\v2\x19.heddle.v1.SectionChangedH\x00R\x0esectionChanged\x12D\n" +
+	"\x0fproject_changed\x18? \x01(\v2\x19.heddle.v1.ProjectChangedH\x00R\x0eprojectChanged\x12N\n" +
+	"\x13memory_mode_changed\x18@ \x01(\v2\x1c.heddle.v1.MemoryModeChangedH\x00R\x11memoryModeChangedB\t\n" +
 	"\apayload\":\n" +
 	"\rThreadCreated\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"!\n" +
@@ -3539,11 +3984,13 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x0eThreadArchived\"\x12\n" +
 	"\x10ThreadUnarchived\"H\n" +
 	"\x0fSettingsChanged\x125\n" +
-	"\bsettings\x18\x01 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\"|\n" +
+	"\bsettings\x18\x01 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\"\x99\x01\n" +
 	"\fTurnAccepted\x12#\n" +
 	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\x12,\n" +
 	"\x05input\x18\x02 \x01(\v2\x16.heddle.v1.UserMessageR\x05input\x12\x19\n" +
-	"\bno_input\x18\x03 \x01(\bR\anoInput\"2\n" +
+	"\bno_input\x18\x03 \x01(\bR\anoInput\x12\x1b\n" +
+	"\tqueued_id\x18\n" +
+	" \x01(\tR\bqueuedId\"2\n" +
 	"\vTurnStarted\x12#\n" +
 	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\"4\n" +
 	"\rTurnCompleted\x12#\n" +
@@ -3614,7 +4061,29 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x04goal\x18\x01 \x01(\v2\x0f.heddle.v1.GoalR\x04goal\"2\n" +
 	"\n" +
 	"GitChanged\x12$\n" +
-	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\"G\n" +
+	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\"\xd6\x01\n" +
+	"\fQueueChanged\x120\n" +
+	"\x05added\x18\x01 \x01(\v2\x18.heddle.v1.QueuedMessageH\x00R\x05added\x126\n" +
+	"\breplaced\x18\x02 \x01(\v2\x18.heddle.v1.QueuedMessageH\x00R\breplaced\x12\x1f\n" +
+	"\n" +
+	"removed_id\x18\x03 \x01(\tH\x00R\tremovedId\x121\n" +
+	"\aordered\x18\x04 \x01(\v2\x15.heddle.v1.QueueOrderH\x00R\aorderedB\b\n" +
+	"\x06change\"\x1e\n" +
+	"\n" +
+	"QueueOrder\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\"d\n" +
+	"\x11AttachmentChanged\x125\n" +
+	"\n" +
+	"attachment\x18\x01 \x01(\v2\x15.heddle.v1.AttachmentR\n" +
+	"attachment\x12\x18\n" +
+	"\aremoved\x18\x02 \x01(\bR\aremoved\"?\n" +
+	"\x0eSectionChanged\x12-\n" +
+	"\x05place\x18\x01 \x01(\v2\x17.heddle.v1.SectionPlaceR\x05place\"/\n" +
+	"\x0eProjectChanged\x12\x1d\n" +
+	"\n" +
+	"project_id\x18\x01 \x01(\tR\tprojectId\"'\n" +
+	"\x11MemoryModeChanged\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\"G\n" +
 	"\x10ReadStateChanged\x123\n" +
 	"\n" +
 	"read_state\x18\x01 \x01(\v2\x14.heddle.v1.ReadStateR\treadState\"\xaf\x01\n" +
@@ -3726,7 +4195,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -3757,39 +4226,48 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*ThreadReverted)(nil),      // 26: heddle.v1.ThreadReverted
 	(*GoalChanged)(nil),         // 27: heddle.v1.GoalChanged
 	(*GitChanged)(nil),          // 28: heddle.v1.GitChanged
-	(*ReadStateChanged)(nil),    // 29: heddle.v1.ReadStateChanged
-	(*NetworkDecided)(nil),      // 30: heddle.v1.NetworkDecided
-	(*McpServerStatus)(nil),     // 31: heddle.v1.McpServerStatus
-	(*McpProgress)(nil),         // 32: heddle.v1.McpProgress
-	(*SandboxReported)(nil),     // 33: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 34: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 35: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 36: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 37: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 38: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 39: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 40: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 41: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 42: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 43: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 44: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 45: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 46: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 47: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 48: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 49: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 50: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 51: heddle.v1.Turn
-	(*UserMessage)(nil),         // 52: heddle.v1.UserMessage
-	(*Item)(nil),                // 53: heddle.v1.Item
-	(*Approval)(nil),            // 54: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 55: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 56: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 57: heddle.v1.GitInfo
-	(*Place)(nil),               // 58: heddle.v1.Place
-	(*Goal)(nil),                // 59: heddle.v1.Goal
-	(*ReadState)(nil),           // 60: heddle.v1.ReadState
-	(*SandboxReport)(nil),       // 61: heddle.v1.SandboxReport
+	(*QueueChanged)(nil),        // 29: heddle.v1.QueueChanged
+	(*QueueOrder)(nil),          // 30: heddle.v1.QueueOrder
+	(*AttachmentChanged)(nil),   // 31: heddle.v1.AttachmentChanged
+	(*SectionChanged)(nil),      // 32: heddle.v1.SectionChanged
+	(*ProjectChanged)(nil),      // 33: heddle.v1.ProjectChanged
+	(*MemoryModeChanged)(nil),   // 34: heddle.v1.MemoryModeChanged
+	(*ReadStateChanged)(nil),    // 35: heddle.v1.ReadStateChanged
+	(*NetworkDecided)(nil),      // 36: heddle.v1.NetworkDecided
+	(*McpServerStatus)(nil),     // 37: heddle.v1.McpServerStatus
+	(*McpProgress)(nil),         // 38: heddle.v1.McpProgress
+	(*SandboxReported)(nil),     // 39: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 40: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 41: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 42: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 43: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 44: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 45: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 46: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 47: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 48: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 49: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 50: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 51: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 52: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 53: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 54: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 55: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 56: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 57: heddle.v1.Turn
+	(*UserMessage)(nil),         // 58: heddle.v1.UserMessage
+	(*Item)(nil),                // 59: heddle.v1.Item
+	(*Approval)(nil),            // 60: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 61: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 62: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 63: heddle.v1.GitInfo
+	(*Place)(nil),               // 64: heddle.v1.Place
+	(*Goal)(nil),                // 65: heddle.v1.Goal
+	(*QueuedMessage)(nil),       // 66: heddle.v1.QueuedMessage
+	(*Attachment)(nil),          // 67: heddle.v1.Attachment
+	(*SectionPlace)(nil),        // 68: heddle.v1.SectionPlace
+	(*ReadState)(nil),           // 69: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 70: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -3812,61 +4290,71 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	34, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	41, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	43, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	44, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	33, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	40, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	47, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	49, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	50, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	39, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
 	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
 	26, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
 	27, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
 	28, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
-	29, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
-	30, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
+	35, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
+	36, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
 	25, // 32: heddle.v1.Event.places_seen:type_name -> heddle.v1.PlacesSeen
-	31, // 33: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
-	32, // 34: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
-	49, // 35: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	50, // 36: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	51, // 37: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	52, // 38: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	51, // 39: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	51, // 40: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	52, // 41: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	53, // 42: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	53, // 43: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 44: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 45: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	54, // 46: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	54, // 47: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 48: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	55, // 49: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	56, // 50: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	57, // 51: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	58, // 52: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
-	59, // 53: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
-	57, // 54: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
-	60, // 55: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
-	61, // 56: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	35, // 57: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	36, // 58: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	38, // 59: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	39, // 60: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	40, // 61: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	37, // 62: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	37, // 63: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	42, // 64: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 65: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	45, // 66: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	47, // 67: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	46, // 68: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	48, // 69: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	68, // [68:70] is the sub-list for method output_type
-	66, // [66:68] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	37, // 33: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
+	38, // 34: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
+	29, // 35: heddle.v1.Event.queue_changed:type_name -> heddle.v1.QueueChanged
+	31, // 36: heddle.v1.Event.attachment_changed:type_name -> heddle.v1.AttachmentChanged
+	32, // 37: heddle.v1.Event.section_changed:type_name -> heddle.v1.SectionChanged
+	33, // 38: heddle.v1.Event.project_changed:type_name -> heddle.v1.ProjectChanged
+	34, // 39: heddle.v1.Event.memory_mode_changed:type_name -> heddle.v1.MemoryModeChanged
+	55, // 40: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	56, // 41: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	57, // 42: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	58, // 43: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	57, // 44: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	57, // 45: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	58, // 46: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	59, // 47: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	59, // 48: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 49: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 50: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	60, // 51: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	60, // 52: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 53: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	61, // 54: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	62, // 55: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	63, // 56: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	64, // 57: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
+	65, // 58: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	63, // 59: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	66, // 60: heddle.v1.QueueChanged.added:type_name -> heddle.v1.QueuedMessage
+	66, // 61: heddle.v1.QueueChanged.replaced:type_name -> heddle.v1.QueuedMessage
+	30, // 62: heddle.v1.QueueChanged.ordered:type_name -> heddle.v1.QueueOrder
+	67, // 63: heddle.v1.AttachmentChanged.attachment:type_name -> heddle.v1.Attachment
+	68, // 64: heddle.v1.SectionChanged.place:type_name -> heddle.v1.SectionPlace
+	69, // 65: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	70, // 66: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	41, // 67: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	42, // 68: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	44, // 69: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	45, // 70: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	46, // 71: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	43, // 72: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	43, // 73: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	48, // 74: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 75: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	51, // 76: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	53, // 77: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	52, // 78: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	54, // 79: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	78, // [78:80] is the sub-list for method output_type
+	76, // [76:78] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -3914,6 +4402,11 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_PlacesSeen)(nil),
 		(*Event_McpServerStatus)(nil),
 		(*Event_McpProgress)(nil),
+		(*Event_QueueChanged)(nil),
+		(*Event_AttachmentChanged)(nil),
+		(*Event_SectionChanged)(nil),
+		(*Event_ProjectChanged)(nil),
+		(*Event_MemoryModeChanged)(nil),
 	}
 	file_heddle_v1_event_proto_msgTypes[12].OneofWrappers = []any{
 		(*ItemDelta_AgentText)(nil),
@@ -3922,13 +4415,19 @@ func file_heddle_v1_event_proto_init() {
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[35].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[29].OneofWrappers = []any{
+		(*QueueChanged_Added)(nil),
+		(*QueueChanged_Replaced)(nil),
+		(*QueueChanged_RemovedId)(nil),
+		(*QueueChanged_Ordered)(nil),
+	}
+	file_heddle_v1_event_proto_msgTypes[41].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[37].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[43].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -3938,7 +4437,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

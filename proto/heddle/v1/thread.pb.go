@@ -624,9 +624,17 @@ type Thread struct {
 	ReadState *ReadState `protobuf:"bytes,37,opt,name=read_state,json=readState,proto3" json:"read_state,omitempty"`
 	// Where the working folder and the writable folders led when the thread was
 	// given them. Actions are refused when one leads elsewhere.
-	Places        []*Place `protobuf:"bytes,45,rep,name=places,proto3" json:"places,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Places []*Place `protobuf:"bytes,45,rep,name=places,proto3" json:"places,omitempty"`
+	// Project that the thread belongs to; empty for none.
+	ProjectId string `protobuf:"bytes,60,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	// Unset for a thread in no section.
+	Section *SectionPlace `protobuf:"bytes,61,opt,name=section,proto3" json:"section,omitempty"`
+	// "enabled" or "disabled" as a client set it; empty when none did.
+	MemoryMode string `protobuf:"bytes,62,opt,name=memory_mode,json=memoryMode,proto3" json:"memory_mode,omitempty"`
+	// Number of attachments.
+	AttachmentCount int32 `protobuf:"varint,63,opt,name=attachment_count,json=attachmentCount,proto3" json:"attachment_count,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Thread) Reset() {
@@ -925,6 +933,319 @@ func (x *Thread) GetPlaces() []*Place {
 	return nil
 }
 
+func (x *Thread) GetProjectId() string {
+	if x != nil {
+		return x.ProjectId
+	}
+	return ""
+}
+
+func (x *Thread) GetSection() *SectionPlace {
+	if x != nil {
+		return x.Section
+	}
+	return nil
+}
+
+func (x *Thread) GetMemoryMode() string {
+	if x != nil {
+		return x.MemoryMode
+	}
+	return ""
+}
+
+func (x *Thread) GetAttachmentCount() int32 {
+	if x != nil {
+		return x.AttachmentCount
+	}
+	return 0
+}
+
+// SectionPlace is where a thread stands in a section.
+type SectionPlace struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	SectionId   string                 `protobuf:"bytes,1,opt,name=section_id,json=sectionId,proto3" json:"section_id,omitempty"`
+	EnteredAtMs int64                  `protobuf:"varint,2,opt,name=entered_at_ms,json=enteredAtMs,proto3" json:"entered_at_ms,omitempty"`
+	// Orders the threads of the section, byte by byte.
+	Position      []byte `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SectionPlace) Reset() {
+	*x = SectionPlace{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SectionPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SectionPlace) ProtoMessage() {}
+
+func (x *SectionPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SectionPlace.ProtoReflect.Descriptor instead.
+func (*SectionPlace) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SectionPlace) GetSectionId() string {
+	if x != nil {
+		return x.SectionId
+	}
+	return ""
+}
+
+func (x *SectionPlace) GetEnteredAtMs() int64 {
+	if x != nil {
+		return x.EnteredAtMs
+	}
+	return 0
+}
+
+func (x *SectionPlace) GetPosition() []byte {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+// Queue holds what is to become the next turns of a thread.
+type Queue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which they are taken up.
+	Messages []*QueuedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// True from the interruption of a turn until the next turn begins: nothing is
+	// taken up by itself.
+	Held          bool `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Queue) Reset() {
+	*x = Queue{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Queue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Queue) ProtoMessage() {}
+
+func (x *Queue) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Queue.ProtoReflect.Descriptor instead.
+func (*Queue) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Queue) GetMessages() []*QueuedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *Queue) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+// QueuedMessage is input that waits for the end of the running turn.
+type QueuedMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Input *UserMessage           `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
+	// What the client said for the model provider; kept and shown, not read.
+	ClientMetadata map[string]string `protobuf:"bytes,3,rep,name=client_metadata,json=clientMetadata,proto3" json:"client_metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Who queued it, and what the loss of that session means for its turn when no
+	// earlier turn says so.
+	SessionId     string       `protobuf:"bytes,4,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	OnDisconnect  OnDisconnect `protobuf:"varint,5,opt,name=on_disconnect,json=onDisconnect,proto3,enum=heddle.v1.OnDisconnect" json:"on_disconnect,omitempty"`
+	CreatedAtMs   int64        `protobuf:"varint,6,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuedMessage) Reset() {
+	*x = QueuedMessage{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuedMessage) ProtoMessage() {}
+
+func (x *QueuedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuedMessage.ProtoReflect.Descriptor instead.
+func (*QueuedMessage) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *QueuedMessage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *QueuedMessage) GetInput() *UserMessage {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *QueuedMessage) GetClientMetadata() map[string]string {
+	if x != nil {
+		return x.ClientMetadata
+	}
+	return nil
+}
+
+func (x *QueuedMessage) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *QueuedMessage) GetOnDisconnect() OnDisconnect {
+	if x != nil {
+		return x.OnDisconnect
+	}
+	return OnDisconnect_ON_DISCONNECT_UNSPECIFIED
+}
+
+func (x *QueuedMessage) GetCreatedAtMs() int64 {
+	if x != nil {
+		return x.CreatedAtMs
+	}
+	return 0
+}
+
+// Attachment is something a client keeps with a thread.
+type Attachment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Type and key together are unique within a thread.
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Key  string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// JSON text that the control plane does not read.
+	Payload       string `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	CreatedAtMs   int64  `protobuf:"varint,5,opt,name=created_at_ms,json=createdAtMs,proto3" json:"created_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attachment) Reset() {
+	*x = Attachment{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attachment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attachment) ProtoMessage() {}
+
+func (x *Attachment) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
+func (*Attachment) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Attachment) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Attachment) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Attachment) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Attachment) GetPayload() string {
+	if x != nil {
+		return x.Payload
+	}
+	return ""
+}
+
+func (x *Attachment) GetCreatedAtMs() int64 {
+	if x != nil {
+		return x.CreatedAtMs
+	}
+	return 0
+}
+
 // RevertedTurns are turns that nobody sees any more: what was recorded for them
 // before seq.
 type RevertedTurns struct {
@@ -938,7 +1259,7 @@ type RevertedTurns struct {
 
 func (x *RevertedTurns) Reset() {
 	*x = RevertedTurns{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	mi := &file_heddle_v1_thread_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1271,7 @@ func (x *RevertedTurns) String() string {
 func (*RevertedTurns) ProtoMessage() {}
 
 func (x *RevertedTurns) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[5]
+	mi := &file_heddle_v1_thread_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1284,7 @@ func (x *RevertedTurns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevertedTurns.ProtoReflect.Descriptor instead.
 func (*RevertedTurns) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RevertedTurns) GetFirstOrdinal() int64 {
@@ -1007,7 +1328,7 @@ type Goal struct {
 
 func (x *Goal) Reset() {
 	*x = Goal{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	mi := &file_heddle_v1_thread_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1340,7 @@ func (x *Goal) String() string {
 func (*Goal) ProtoMessage() {}
 
 func (x *Goal) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[6]
+	mi := &file_heddle_v1_thread_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1353,7 @@ func (x *Goal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goal.ProtoReflect.Descriptor instead.
 func (*Goal) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Goal) GetObjective() string {
@@ -1099,7 +1420,7 @@ type ReadState struct {
 
 func (x *ReadState) Reset() {
 	*x = ReadState{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[7]
+	mi := &file_heddle_v1_thread_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1432,7 @@ func (x *ReadState) String() string {
 func (*ReadState) ProtoMessage() {}
 
 func (x *ReadState) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[7]
+	mi := &file_heddle_v1_thread_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1445,7 @@ func (x *ReadState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadState.ProtoReflect.Descriptor instead.
 func (*ReadState) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReadState) GetRevision() uint64 {
@@ -1165,7 +1486,7 @@ type TurnError struct {
 
 func (x *TurnError) Reset() {
 	*x = TurnError{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[8]
+	mi := &file_heddle_v1_thread_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1498,7 @@ func (x *TurnError) String() string {
 func (*TurnError) ProtoMessage() {}
 
 func (x *TurnError) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[8]
+	mi := &file_heddle_v1_thread_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1511,7 @@ func (x *TurnError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnError.ProtoReflect.Descriptor instead.
 func (*TurnError) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TurnError) GetMessage() string {
@@ -1259,7 +1580,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[9]
+	mi := &file_heddle_v1_thread_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1592,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[9]
+	mi := &file_heddle_v1_thread_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1605,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Turn) GetId() string {
@@ -1447,7 +1768,7 @@ type TurnTask struct {
 
 func (x *TurnTask) Reset() {
 	*x = TurnTask{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[10]
+	mi := &file_heddle_v1_thread_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1780,7 @@ func (x *TurnTask) String() string {
 func (*TurnTask) ProtoMessage() {}
 
 func (x *TurnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[10]
+	mi := &file_heddle_v1_thread_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1793,7 @@ func (x *TurnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
 func (*TurnTask) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TurnTask) GetTask() isTurnTask_Task {
@@ -1528,7 +1849,7 @@ type ReviewTask struct {
 
 func (x *ReviewTask) Reset() {
 	*x = ReviewTask{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[11]
+	mi := &file_heddle_v1_thread_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1861,7 @@ func (x *ReviewTask) String() string {
 func (*ReviewTask) ProtoMessage() {}
 
 func (x *ReviewTask) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[11]
+	mi := &file_heddle_v1_thread_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1874,7 @@ func (x *ReviewTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTask.ProtoReflect.Descriptor instead.
 func (*ReviewTask) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReviewTask) GetPrompt() string {
@@ -1582,7 +1903,7 @@ type ShellTask struct {
 
 func (x *ShellTask) Reset() {
 	*x = ShellTask{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[12]
+	mi := &file_heddle_v1_thread_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1915,7 @@ func (x *ShellTask) String() string {
 func (*ShellTask) ProtoMessage() {}
 
 func (x *ShellTask) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[12]
+	mi := &file_heddle_v1_thread_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1928,7 @@ func (x *ShellTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShellTask.ProtoReflect.Descriptor instead.
 func (*ShellTask) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ShellTask) GetCommand() string {
@@ -1664,7 +1985,7 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\x10ThreadTokenUsage\x12+\n" +
 	"\x05total\x18\x01 \x01(\v2\x15.heddle.v1.TokenUsageR\x05total\x12)\n" +
 	"\x04last\x18\x02 \x01(\v2\x15.heddle.v1.TokenUsageR\x04last\x120\n" +
-	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xae\v\n" +
+	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xcc\f\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -1712,7 +2033,39 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"git_pinned\x18$ \x01(\bR\tgitPinned\x123\n" +
 	"\n" +
 	"read_state\x18% \x01(\v2\x14.heddle.v1.ReadStateR\treadState\x12(\n" +
-	"\x06places\x18- \x03(\v2\x10.heddle.v1.PlaceR\x06places\"i\n" +
+	"\x06places\x18- \x03(\v2\x10.heddle.v1.PlaceR\x06places\x12\x1d\n" +
+	"\n" +
+	"project_id\x18< \x01(\tR\tprojectId\x121\n" +
+	"\asection\x18= \x01(\v2\x17.heddle.v1.SectionPlaceR\asection\x12\x1f\n" +
+	"\vmemory_mode\x18> \x01(\tR\n" +
+	"memoryMode\x12)\n" +
+	"\x10attachment_count\x18? \x01(\x05R\x0fattachmentCount\"m\n" +
+	"\fSectionPlace\x12\x1d\n" +
+	"\n" +
+	"section_id\x18\x01 \x01(\tR\tsectionId\x12\"\n" +
+	"\rentered_at_ms\x18\x02 \x01(\x03R\venteredAtMs\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\fR\bposition\"Q\n" +
+	"\x05Queue\x124\n" +
+	"\bmessages\x18\x01 \x03(\v2\x18.heddle.v1.QueuedMessageR\bmessages\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\bR\x04held\"\xe8\x02\n" +
+	"\rQueuedMessage\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12,\n" +
+	"\x05input\x18\x02 \x01(\v2\x16.heddle.v1.UserMessageR\x05input\x12U\n" +
+	"\x0fclient_metadata\x18\x03 \x03(\v2,.heddle.v1.QueuedMessage.ClientMetadataEntryR\x0eclientMetadata\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x04 \x01(\tR\tsessionId\x12<\n" +
+	"\ron_disconnect\x18\x05 \x01(\x0e2\x17.heddle.v1.OnDisconnectR\fonDisconnect\x12\"\n" +
+	"\rcreated_at_ms\x18\x06 \x01(\x03R\vcreatedAtMs\x1aA\n" +
+	"\x13ClientMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x01\n" +
+	"\n" +
+	"Attachment\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x18\n" +
+	"\apayload\x18\x04 \x01(\tR\apayload\x12\"\n" +
+	"\rcreated_at_ms\x18\x05 \x01(\x03R\vcreatedAtMs\"i\n" +
 	"\rRevertedTurns\x12#\n" +
 	"\rfirst_ordinal\x18\x01 \x01(\x03R\ffirstOrdinal\x12!\n" +
 	"\flast_ordinal\x18\x02 \x01(\x03R\vlastOrdinal\x12\x10\n" +
@@ -1808,7 +2161,7 @@ func file_heddle_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_heddle_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_heddle_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_heddle_v1_thread_proto_goTypes = []any{
 	(ThreadState)(0),           // 0: heddle.v1.ThreadState
 	(TurnStatus)(0),            // 1: heddle.v1.TurnStatus
@@ -1818,54 +2171,65 @@ var file_heddle_v1_thread_proto_goTypes = []any{
 	(*TokenUsage)(nil),         // 5: heddle.v1.TokenUsage
 	(*ThreadTokenUsage)(nil),   // 6: heddle.v1.ThreadTokenUsage
 	(*Thread)(nil),             // 7: heddle.v1.Thread
-	(*RevertedTurns)(nil),      // 8: heddle.v1.RevertedTurns
-	(*Goal)(nil),               // 9: heddle.v1.Goal
-	(*ReadState)(nil),          // 10: heddle.v1.ReadState
-	(*TurnError)(nil),          // 11: heddle.v1.TurnError
-	(*Turn)(nil),               // 12: heddle.v1.Turn
-	(*TurnTask)(nil),           // 13: heddle.v1.TurnTask
-	(*ReviewTask)(nil),         // 14: heddle.v1.ReviewTask
-	(*ShellTask)(nil),          // 15: heddle.v1.ShellTask
-	(*structpb.Struct)(nil),    // 16: google.protobuf.Struct
-	(*SandboxPolicy)(nil),      // 17: heddle.v1.SandboxPolicy
-	(*structpb.ListValue)(nil), // 18: google.protobuf.ListValue
-	(*SandboxReport)(nil),      // 19: heddle.v1.SandboxReport
-	(*Place)(nil),              // 20: heddle.v1.Place
-	(*Item)(nil),               // 21: heddle.v1.Item
-	(*DiffArtifact)(nil),       // 22: heddle.v1.DiffArtifact
+	(*SectionPlace)(nil),       // 8: heddle.v1.SectionPlace
+	(*Queue)(nil),              // 9: heddle.v1.Queue
+	(*QueuedMessage)(nil),      // 10: heddle.v1.QueuedMessage
+	(*Attachment)(nil),         // 11: heddle.v1.Attachment
+	(*RevertedTurns)(nil),      // 12: heddle.v1.RevertedTurns
+	(*Goal)(nil),               // 13: heddle.v1.Goal
+	(*ReadState)(nil),          // 14: heddle.v1.ReadState
+	(*TurnError)(nil),          // 15: heddle.v1.TurnError
+	(*Turn)(nil),               // 16: heddle.v1.Turn
+	(*TurnTask)(nil),           // 17: heddle.v1.TurnTask
+	(*ReviewTask)(nil),         // 18: heddle.v1.ReviewTask
+	(*ShellTask)(nil),          // 19: heddle.v1.ShellTask
+	nil,                        // 20: heddle.v1.QueuedMessage.ClientMetadataEntry
+	(*structpb.Struct)(nil),    // 21: google.protobuf.Struct
+	(*SandboxPolicy)(nil),      // 22: heddle.v1.SandboxPolicy
+	(*structpb.ListValue)(nil), // 23: google.protobuf.ListValue
+	(*SandboxReport)(nil),      // 24: heddle.v1.SandboxReport
+	(*Place)(nil),              // 25: heddle.v1.Place
+	(*UserMessage)(nil),        // 26: heddle.v1.UserMessage
+	(*Item)(nil),               // 27: heddle.v1.Item
+	(*DiffArtifact)(nil),       // 28: heddle.v1.DiffArtifact
 }
 var file_heddle_v1_thread_proto_depIdxs = []int32{
-	16, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
-	17, // 1: heddle.v1.ThreadSettings.sandbox:type_name -> heddle.v1.SandboxPolicy
-	16, // 2: heddle.v1.ThreadSettings.config:type_name -> google.protobuf.Struct
-	16, // 3: heddle.v1.ThreadSettings.collaboration_mode:type_name -> google.protobuf.Struct
-	18, // 4: heddle.v1.ThreadSettings.dynamic_tools:type_name -> google.protobuf.ListValue
+	21, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
+	22, // 1: heddle.v1.ThreadSettings.sandbox:type_name -> heddle.v1.SandboxPolicy
+	21, // 2: heddle.v1.ThreadSettings.config:type_name -> google.protobuf.Struct
+	21, // 3: heddle.v1.ThreadSettings.collaboration_mode:type_name -> google.protobuf.Struct
+	23, // 4: heddle.v1.ThreadSettings.dynamic_tools:type_name -> google.protobuf.ListValue
 	5,  // 5: heddle.v1.ThreadTokenUsage.total:type_name -> heddle.v1.TokenUsage
 	5,  // 6: heddle.v1.ThreadTokenUsage.last:type_name -> heddle.v1.TokenUsage
 	3,  // 7: heddle.v1.Thread.settings:type_name -> heddle.v1.ThreadSettings
 	0,  // 8: heddle.v1.Thread.state:type_name -> heddle.v1.ThreadState
 	4,  // 9: heddle.v1.Thread.git:type_name -> heddle.v1.GitInfo
 	6,  // 10: heddle.v1.Thread.token_usage:type_name -> heddle.v1.ThreadTokenUsage
-	19, // 11: heddle.v1.Thread.sandbox_report:type_name -> heddle.v1.SandboxReport
-	16, // 12: heddle.v1.Thread.client_fields:type_name -> google.protobuf.Struct
-	8,  // 13: heddle.v1.Thread.reverted:type_name -> heddle.v1.RevertedTurns
-	9,  // 14: heddle.v1.Thread.goal:type_name -> heddle.v1.Goal
-	10, // 15: heddle.v1.Thread.read_state:type_name -> heddle.v1.ReadState
-	20, // 16: heddle.v1.Thread.places:type_name -> heddle.v1.Place
-	1,  // 17: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
-	11, // 18: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
-	2,  // 19: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	16, // 20: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
-	21, // 21: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
-	13, // 22: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
-	22, // 23: heddle.v1.Turn.diff:type_name -> heddle.v1.DiffArtifact
-	14, // 24: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
-	15, // 25: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	24, // 11: heddle.v1.Thread.sandbox_report:type_name -> heddle.v1.SandboxReport
+	21, // 12: heddle.v1.Thread.client_fields:type_name -> google.protobuf.Struct
+	12, // 13: heddle.v1.Thread.reverted:type_name -> heddle.v1.RevertedTurns
+	13, // 14: heddle.v1.Thread.goal:type_name -> heddle.v1.Goal
+	14, // 15: heddle.v1.Thread.read_state:type_name -> heddle.v1.ReadState
+	25, // 16: heddle.v1.Thread.places:type_name -> heddle.v1.Place
+	8,  // 17: heddle.v1.Thread.section:type_name -> heddle.v1.SectionPlace
+	10, // 18: heddle.v1.Queue.messages:type_name -> heddle.v1.QueuedMessage
+	26, // 19: heddle.v1.QueuedMessage.input:type_name -> heddle.v1.UserMessage
+	20, // 20: heddle.v1.QueuedMessage.client_metadata:type_name -> heddle.v1.QueuedMessage.ClientMetadataEntry
+	2,  // 21: heddle.v1.QueuedMessage.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	1,  // 22: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
+	15, // 23: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
+	2,  // 24: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	21, // 25: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
+	27, // 26: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
+	17, // 27: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
+	28, // 28: heddle.v1.Turn.diff:type_name -> heddle.v1.DiffArtifact
+	18, // 29: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
+	19, // 30: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_proto_init() }
@@ -1876,9 +2240,9 @@ func file_heddle_v1_thread_proto_init() {
 	file_heddle_v1_artifact_proto_init()
 	file_heddle_v1_item_proto_init()
 	file_heddle_v1_policy_proto_init()
-	file_heddle_v1_thread_proto_msgTypes[6].OneofWrappers = []any{}
-	file_heddle_v1_thread_proto_msgTypes[8].OneofWrappers = []any{}
-	file_heddle_v1_thread_proto_msgTypes[10].OneofWrappers = []any{
+	file_heddle_v1_thread_proto_msgTypes[10].OneofWrappers = []any{}
+	file_heddle_v1_thread_proto_msgTypes[12].OneofWrappers = []any{}
+	file_heddle_v1_thread_proto_msgTypes[14].OneofWrappers = []any{
 		(*TurnTask_Review)(nil),
 		(*TurnTask_Shell)(nil),
 	}
@@ -1888,7 +2252,7 @@ func file_heddle_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_thread_proto_rawDesc), len(file_heddle_v1_thread_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   13,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1159,13 +1159,15 @@ type StartThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Overrides; empty fields take the session's, then the home's, then built-in
 	// defaults.
-	Settings      *ThreadSettings  `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
-	Ephemeral     bool             `protobuf:"varint,2,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
-	Source        string           `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	ThreadSource  string           `protobuf:"bytes,4,opt,name=thread_source,json=threadSource,proto3" json:"thread_source,omitempty"`
-	Originator    string           `protobuf:"bytes,5,opt,name=originator,proto3" json:"originator,omitempty"`
-	Version       string           `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	ClientFields  *structpb.Struct `protobuf:"bytes,7,opt,name=client_fields,json=clientFields,proto3" json:"client_fields,omitempty"`
+	Settings     *ThreadSettings  `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	Ephemeral    bool             `protobuf:"varint,2,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
+	Source       string           `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	ThreadSource string           `protobuf:"bytes,4,opt,name=thread_source,json=threadSource,proto3" json:"thread_source,omitempty"`
+	Originator   string           `protobuf:"bytes,5,opt,name=originator,proto3" json:"originator,omitempty"`
+	Version      string           `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	ClientFields *structpb.Struct `protobuf:"bytes,7,opt,name=client_fields,json=clientFields,proto3" json:"client_fields,omitempty"`
+	// An existing project; empty for none.
+	ProjectId     string `protobuf:"bytes,60,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1247,6 +1249,13 @@ func (x *StartThreadRequest) GetClientFields() *structpb.Struct {
 		return x.ClientFields
 	}
 	return nil
+}
+
+func (x *StartThreadRequest) GetProjectId() string {
+	if x != nil {
+		return x.ProjectId
+	}
+	return ""
 }
 
 type StartThreadResponse struct {
@@ -1588,7 +1597,8 @@ type ListThreadsRequest struct {
 	// 0 means 25; at most 200.
 	PageSize  int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// "created_at" (default) or "updated_at" ("recency_at" is the latter).
+	// "created_at" (default), "updated_at" ("recency_at" is the latter) or, within
+	// one section, "section_position".
 	SortKey   string `protobuf:"bytes,3,opt,name=sort_key,json=sortKey,proto3" json:"sort_key,omitempty"`
 	Ascending bool   `protobuf:"varint,4,opt,name=ascending,proto3" json:"ascending,omitempty"`
 	Archived  bool   `protobuf:"varint,5,opt,name=archived,proto3" json:"archived,omitempty"`
@@ -1602,7 +1612,11 @@ type ListThreadsRequest struct {
 	WithTurns      bool   `protobuf:"varint,10,opt,name=with_turns,json=withTurns,proto3" json:"with_turns,omitempty"`
 	ParentThreadId string `protobuf:"bytes,11,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`
 	// Reads the page before the token instead of after it.
-	Backwards     bool `protobuf:"varint,12,opt,name=backwards,proto3" json:"backwards,omitempty"`
+	Backwards bool `protobuf:"varint,12,opt,name=backwards,proto3" json:"backwards,omitempty"`
+	// Only threads of this section; set and empty means threads in none.
+	SectionId *string `protobuf:"bytes,30,opt,name=section_id,json=sectionId,proto3,oneof" json:"section_id,omitempty"`
+	// Only threads of this project; set and empty means threads in none.
+	ProjectId     *string `protobuf:"bytes,31,opt,name=project_id,json=projectId,proto3,oneof" json:"project_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1719,6 +1733,20 @@ func (x *ListThreadsRequest) GetBackwards() bool {
 		return x.Backwards
 	}
 	return false
+}
+
+func (x *ListThreadsRequest) GetSectionId() string {
+	if x != nil && x.SectionId != nil {
+		return *x.SectionId
+	}
+	return ""
+}
+
+func (x *ListThreadsRequest) GetProjectId() string {
+	if x != nil && x.ProjectId != nil {
+		return *x.ProjectId
+	}
+	return ""
 }
 
 type ListThreadsResponse struct {
@@ -3898,7 +3926,7 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"turn_token\x18\x06 \x01(\tR\tturnToken\"|\n" +
 	"\x19SearchOccurrencesResponse\x127\n" +
 	"\voccurrences\x18\x01 \x03(\v2\x15.heddle.v1.OccurrenceR\voccurrences\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9e\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbd\x02\n" +
 	"\x12StartThreadRequest\x125\n" +
 	"\bsettings\x18\x01 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\x12\x1c\n" +
 	"\tephemeral\x18\x02 \x01(\bR\tephemeral\x12\x16\n" +
@@ -3908,7 +3936,9 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"originator\x18\x05 \x01(\tR\n" +
 	"originator\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12<\n" +
-	"\rclient_fields\x18\a \x01(\v2\x17.google.protobuf.StructR\fclientFields\"\\\n" +
+	"\rclient_fields\x18\a \x01(\v2\x17.google.protobuf.StructR\fclientFields\x12\x1d\n" +
+	"\n" +
+	"project_id\x18< \x01(\tR\tprojectId\"\\\n" +
 	"\x13StartThreadResponse\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\x12\x1a\n" +
 	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"/\n" +
@@ -3926,7 +3956,7 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"activeTurn\"2\n" +
 	"\x13UnloadThreadRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\"\x16\n" +
-	"\x14UnloadThreadResponse\"\x84\x03\n" +
+	"\x14UnloadThreadResponse\"\xea\x03\n" +
 	"\x12ListThreadsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -3943,7 +3973,13 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"with_turns\x18\n" +
 	" \x01(\bR\twithTurns\x12(\n" +
 	"\x10parent_thread_id\x18\v \x01(\tR\x0eparentThreadId\x12\x1c\n" +
-	"\tbackwards\x18\f \x01(\bR\tbackwards\"\x9a\x01\n" +
+	"\tbackwards\x18\f \x01(\bR\tbackwards\x12\"\n" +
+	"\n" +
+	"section_id\x18\x1e \x01(\tH\x00R\tsectionId\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"project_id\x18\x1f \x01(\tH\x01R\tprojectId\x88\x01\x01B\r\n" +
+	"\v_section_idB\r\n" +
+	"\v_project_id\"\x9a\x01\n" +
 	"\x13ListThreadsResponse\x12+\n" +
 	"\athreads\x18\x01 \x03(\v2\x11.heddle.v1.ThreadR\athreads\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12.\n" +
@@ -4340,6 +4376,7 @@ func file_heddle_v1_thread_service_proto_init() {
 	file_heddle_v1_thread_proto_init()
 	file_heddle_v1_thread_service_proto_msgTypes[2].OneofWrappers = []any{}
 	file_heddle_v1_thread_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_heddle_v1_thread_service_proto_msgTypes[28].OneofWrappers = []any{}
 	file_heddle_v1_thread_service_proto_msgTypes[54].OneofWrappers = []any{
 		(*StartReviewRequest_Uncommitted)(nil),
 		(*StartReviewRequest_BaseBranch_)(nil),
