@@ -186,7 +186,7 @@ func TestRefusals(t *testing.T) {
 		text   string
 	}{
 		{"thread/read", message{}, -32600, "Invalid request: missing field `threadId`"},
-		{"thread/loaded/list", nil, -32600, "Invalid request: invalid type: null, expected struct PageParams"},
+		{"thread/loaded/list", nil, -32600, "Invalid request: missing field `params`"},
 		{"thread/read", message{"threadId": unknown}, -32600, "thread not loaded: " + unknown},
 		{"thread/resume", message{"threadId": unknown}, -32600, "no rollout found for thread id " + unknown},
 		{"turn/start", message{"threadId": unknown, "input": []any{}}, -32600, "thread not found: " + unknown},

@@ -29,6 +29,12 @@ func (s *Server) configValueWrite(ctx context.Context, r *call, p *protocol.Conf
 // configBatchWrite writes all edits or none. Threads read the file for each
 // turn, so that there is nothing to reload.
 func (s *Server) configBatchWrite(ctx context.Context, _ *call, p *protocol.ConfigBatchWriteParams) (any, error) {
+	switch {
+	case p.FilePath != nil && *p.FilePath == "":
+		return nil, writeRefused("configLayerReadonly", "filePath is empty; leave it out to write the home's config file")
+	case p.ExpectedVersion != nil && *p.ExpectedVersion == "":
+		return nil, writeRefused("configVersionConflict", "expectedVersion is empty, which is no version of the file; read it again and retry")
+	}
 	req := &heddlev1.WriteConfigRequest{File: text(p.FilePath), ExpectedVersion: text(p.ExpectedVersion)}
 	for _, e := range p.Edits {
 		value, err := valueOf(e.Value)

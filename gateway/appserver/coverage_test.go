@@ -1,13 +1,16 @@
 package appserver
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,6 +143,45 @@ func TestEveryMethodTakesBadParams(t *testing.T) {
 			if failure(err) == nil || failure(err).Message != m+" is not supported by this server" {
 				t.Errorf("%s %s: %v", m, raw, err)
 			}
+		}
+	}
+}
+
+// TestTheProtocolIsThatOfTheReference: the lists of names, which the table is made
+// of, are those of the reference's own schema. TestClientReferenceProtocol keeps
+// the file.
+func TestTheProtocolIsThatOfTheReference(t *testing.T) {
+	raw, err := os.ReadFile("testdata/reference.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Methods       map[string]bool
+		Notifications []string
+		Requests      []string
+	}
+	if err := json.Unmarshal(raw, &want); err != nil {
+		t.Fatal(err)
+	}
+	same := func(what string, got, want []string) {
+		t.Helper()
+		for _, n := range got {
+			if !slices.Contains(want, n) {
+				t.Errorf("the reference has no %s %s", what, n)
+			}
+		}
+		for _, n := range want {
+			if !slices.Contains(got, n) {
+				t.Errorf("the %s %s of the reference is missing", what, n)
+			}
+		}
+	}
+	same("method", protocol.Methods(), slices.Collect(maps.Keys(want.Methods)))
+	same("notification", protocol.Notifications(), want.Notifications)
+	same("request", protocol.ServerRequests(), want.Requests)
+	for name, experimental := range want.Methods {
+		if _, got := protocol.Known(name); got != experimental {
+			t.Errorf("%s: experimental is %t", name, got)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (s *Server) commandExec(ctx context.Context, r *call, p *protocol.ExecParam
 
 func (s *Server) execStart(c *client, p *protocol.ExecParams) (*heddlev1.ExecStart, error) {
 	start := &heddlev1.ExecStart{
-		ConnectionId: c.id, Argv: p.Command, Cwd: text(p.Cwd), Policy: protocol.ToSandbox(p.SandboxPolicy),
+		ConnectionId: c.id, Argv: p.Command, Cwd: s.absolute(text(p.Cwd)), Policy: protocol.ToSandbox(p.SandboxPolicy),
 		Tty: p.TTY, Stdin: p.StreamStdin || p.TTY, OutputCap: defaultOutputCap,
 	}
 	if p.PermissionProfile != nil {

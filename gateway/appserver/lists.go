@@ -2,6 +2,7 @@ package appserver
 
 import (
 	"context"
+	"github.com/google/uuid"
 	"slices"
 	"strconv"
 
@@ -44,6 +45,9 @@ func badCursor(err error, cursor string) error {
 }
 
 func (s *Server) threadList(ctx context.Context, _ *call, p *protocol.ThreadListParams) (any, error) {
+	if err := checkThreadIDs(p); err != nil {
+		return nil, err
+	}
 	none := list{"data": []any{}, "nextCursor": nil, "backwardsCursor": nil, "readStates": list{}}
 	if p.SectionID != nil || p.ProjectID != nil || p.AncestorThreadID != nil || p.AttachedTo != nil {
 		// There are no sections, projects or attached threads here.
@@ -74,6 +78,38 @@ func (s *Server) threadList(ctx context.Context, _ *call, p *protocol.ThreadList
 	return list{
 		"data": data, "nextCursor": cursorText(resp.GetNextPageToken()), "backwardsCursor": cursorText(resp.GetPreviousPageToken()), "readStates": states,
 	}, nil
+}
+
+// checkThreadIDs refuses filters that name no thread at all.
+func checkThreadIDs(p *protocol.ThreadListParams) error {
+	for what, id := range map[string]*string{"ancestor thread id": p.AncestorThreadID, "parent thread id": p.ParentThreadID, "attached thread parent id": p.AttachedTo} {
+		if id == nil {
+			continue
+		}
+		if _, err := uuid.Parse(*id); err != nil {
+			return invalid("invalid " + what + ": " + err.Error())
+		}
+	}
+	var included []string
+	if p.IncludedThreadIDs != nil {
+		included = *p.IncludedThreadIDs
+	}
+	for what, ids := range map[string][]string{"excluded": p.ExcludedThreadIDs, "included": included} {
+		for _, id := range ids {
+			if _, err := uuid.Parse(id); err != nil {
+				return params("invalid " + what + " thread id: " + err.Error())
+			}
+		}
+	}
+	switch {
+	case p.ParentThreadID != nil && p.AncestorThreadID != nil:
+		return invalid("parentThreadId and ancestorThreadId are mutually exclusive")
+	case p.ProjectID != nil && *p.ProjectID == "":
+		return params("projectId must not be empty")
+	case p.Cursor != nil && *p.Cursor == "":
+		return invalid("invalid cursor: ")
+	}
+	return nil
 }
 
 func listed(p *protocol.ThreadListParams, t *heddlev1.Thread) bool {
@@ -225,8 +261,7 @@ func ms(n int64) *int64 {
 }
 
 func defers(p *protocol.ItemsListParams) bool {
-	s := protocol.ToStruct(p.DeferOutput)
-	return s.GetFields()["commandExecution"].GetBoolValue()
+	return p.DeferOutput != nil && p.DeferOutput.CommandExecution
 }
 
 // allTurns returns a thread's turns with their items, oldest first: all of them
@@ -281,9 +316,12 @@ func (s *Server) resumeTurns(ctx context.Context, r *call, p *protocol.ThreadRes
 	return s.allTurns(ctx, p.ThreadID)
 }
 
-func (s *Server) terminalsList(ctx context.Context, _ *call, p *protocol.ThreadParams) (any, error) {
+func (s *Server) terminalsList(ctx context.Context, _ *call, p *protocol.TerminalsParams) (any, error) {
 	if s.thread(p.ThreadID) == nil {
 		return nil, invalid(textNotFound + p.ThreadID)
+	}
+	if p.Cursor != nil {
+		return nil, invalid("invalid cursor: " + *p.Cursor)
 	}
 	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListBackgroundTerminalsResponse, error) {
 		return c.ListBackgroundTerminals(ctx, &heddlev1.ListBackgroundTerminalsRequest{ThreadId: p.ThreadID})

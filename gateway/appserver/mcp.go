@@ -35,6 +35,18 @@ func someThread(id *string) (string, error) {
 	return *id, nil
 }
 
+// someLoaded checks an optional id of a loaded thread.
+func (s *Server) someLoaded(id *string) error {
+	thread, err := someThread(id)
+	if err != nil {
+		return err
+	}
+	if thread != "" && s.thread(thread) == nil {
+		return invalid(textNotFound + thread)
+	}
+	return nil
+}
+
 func mcpStatusParams(thread string, p *heddlev1.McpServerStatus) any {
 	var problem *string
 	if p.GetError() != "" {
@@ -48,6 +60,9 @@ func (s *Server) mcpStatusList(ctx context.Context, _ *call, p *protocol.McpStat
 	thread, err := someThread(p.Thread)
 	if err != nil {
 		return nil, err
+	}
+	if p.Environment != nil && (p.Thread == nil || p.ServerName == nil) {
+		return nil, invalid("environmentId requires serverName and threadId")
 	}
 	toolsOnly := p.Detail != nil && *p.Detail == "toolsAndAuthOnly"
 	resp, err := mcpService(ctx, s, func(ctx context.Context, c heddlev1.McpServiceClient) (*heddlev1.ListMcpServersResponse, error) {
@@ -139,6 +154,12 @@ func (s *Server) mcpResourceRead(ctx context.Context, _ *call, p *protocol.McpRe
 	thread, err := someThread(p.Thread)
 	if err != nil {
 		return nil, err
+	}
+	switch {
+	case p.OriginCall != nil && p.Thread == nil:
+		return nil, invalid("originCallId requires threadId")
+	case p.Target != nil:
+		return nil, invalid("target is for hosted apps, which this server does not have")
 	}
 	resp, err := mcpService(ctx, s, func(ctx context.Context, c heddlev1.McpServiceClient) (*heddlev1.ReadMcpResourceResponse, error) {
 		return c.ReadMcpResource(ctx, &heddlev1.ReadMcpResourceRequest{ThreadId: thread, Server: p.Server, Uri: p.URI})

@@ -267,16 +267,16 @@ func (x *execution) push(m *heddlev1.ExecRequest) error {
 
 // write passes input on to a process.
 func (c *client) write(f family, id string, encoded *string, closing bool) error {
-	x, err := c.exec(f, id)
-	if err != nil {
-		return err
-	}
 	if encoded == nil && !closing {
 		return params(f.words().write + " requires deltaBase64 or closeStdin")
 	}
 	data, err := base64.StdEncoding.DecodeString(text(encoded))
 	if err != nil {
 		return params("invalid deltaBase64: " + err.Error())
+	}
+	x, err := c.exec(f, id)
+	if err != nil {
+		return err
 	}
 	if !x.stdin {
 		return invalid(f.words().stdinOff)

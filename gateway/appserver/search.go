@@ -159,6 +159,9 @@ func (s *Server) searchStart(_ context.Context, r *call, p *protocol.FuzzySessio
 	if p.SessionID == "" {
 		return nil, invalid("sessionId must not be empty")
 	}
+	if len(p.Roots) == 0 {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "a search session needs a folder to search in"}
+	}
 	ctx, cancel := context.WithCancel(r.client.ctx)
 	x := &searchSession{id: p.SessionID, roots: p.Roots, client: r.client, cancel: cancel, wake: make(chan struct{}, 1)}
 	all := r.client.searches

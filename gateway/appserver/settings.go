@@ -3,6 +3,7 @@ package appserver
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"unicode/utf8"
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
@@ -52,6 +53,32 @@ func text[T ~string](p *T) string {
 	return string(*p)
 }
 
+// absolute makes a folder that a client names absolute: what is relative starts
+// in the client's own folder. Empty stays empty.
+func (s *Server) absolute(folder string) string {
+	if folder == "" || path.IsAbs(folder) {
+		return folder
+	}
+	return path.Join(s.session.Cwd(), folder)
+}
+
+func (s *Server) absolutes(folders []protocol.Path) []string {
+	out := make([]string, len(folders))
+	for i, f := range folders {
+		out[i] = s.absolute(string(f))
+	}
+	return out
+}
+
+// settle completes the settings of a request with what the server knows.
+func (s *Server) settle(settings *heddlev1.ThreadSettings, err error) (*heddlev1.ThreadSettings, error) {
+	if err != nil {
+		return nil, err
+	}
+	settings.Cwd = s.absolute(settings.GetCwd())
+	return settings, nil
+}
+
 // sandboxOf reads the sandbox of a request: a mode or a profile. The rest of the
 // policy is left to the config.
 func sandboxOf(mode *protocol.SandboxMode, permissions *string) (*heddlev1.SandboxPolicy, error) {
@@ -80,11 +107,11 @@ func setApproval(s *heddlev1.ThreadSettings, a *protocol.Approval) {
 }
 
 // configOf reads the config overrides of a request.
-func configOf(raw *json.RawMessage) (*structpb.Struct, error) {
+func configOf(raw *protocol.Object) (*structpb.Struct, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	s := protocol.ToStruct(raw)
+	s := protocol.ToStruct((*json.RawMessage)(raw))
 	if s == nil {
 		return nil, invalid("Invalid request: invalid type: config must be a map")
 	}
@@ -100,7 +127,7 @@ func startSettings(p *protocol.ThreadStartParams) (*heddlev1.ThreadSettings, err
 	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, p.DynamicTools)
 }
 
-func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *protocol.SandboxMode, permissions *string, config *json.RawMessage, tools *[]json.RawMessage) (*heddlev1.ThreadSettings, error) {
+func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *protocol.SandboxMode, permissions *string, config *protocol.Object, tools *[]protocol.DynamicTool) (*heddlev1.ThreadSettings, error) {
 	setApproval(s, a)
 	var err error
 	if s.Sandbox, err = sandboxOf(mode, permissions); err != nil {
@@ -110,7 +137,11 @@ func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *prot
 		return nil, err
 	}
 	if tools != nil {
-		raw, err := json.Marshal(*tools)
+		raws := make([]json.RawMessage, len(*tools))
+		for i, t := range *tools {
+			raws[i] = t.Raw
+		}
+		raw, err := json.Marshal(raws)
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ func catalog[T any](ctx context.Context, s *Server, call func(context.Context, h
 
 func (s *Server) skillsList(ctx context.Context, _ *call, p *protocol.CwdsParams) (any, error) {
 	resp, err := catalog(ctx, s, func(ctx context.Context, c heddlev1.CatalogServiceClient) (*heddlev1.ListSkillsResponse, error) {
-		return c.ListSkills(ctx, &heddlev1.ListSkillsRequest{Cwds: p.Cwds})
+		return c.ListSkills(ctx, &heddlev1.ListSkillsRequest{Cwds: s.absolutes(p.Cwds)})
 	})
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Server) skillsList(ctx context.Context, _ *call, p *protocol.CwdsParams
 func (s *Server) skillsConfigWrite(ctx context.Context, _ *call, p *protocol.SkillsConfigParams) (any, error) {
 	name, path := text(p.Name), text(p.Path)
 	if (name == "") == (path == "") {
-		return nil, invalid("skills/config/write requires exactly one of name and path")
+		return nil, params("skills/config/write requires exactly one of name and path")
 	}
 	config, err := s.readConfig(ctx, "")
 	if err != nil {
@@ -90,6 +90,9 @@ func (s *Server) skillsConfigWrite(ctx context.Context, _ *call, p *protocol.Ski
 }
 
 func (s *Server) featureList(ctx context.Context, _ *call, p *protocol.FeatureListParams) (any, error) {
+	if err := s.someLoaded(p.Thread); err != nil {
+		return nil, err
+	}
 	resp, err := catalog(ctx, s, func(ctx context.Context, c heddlev1.CatalogServiceClient) (*heddlev1.ListFeaturesResponse, error) {
 		return c.ListFeatures(ctx, &heddlev1.ListFeaturesRequest{})
 	})

@@ -43,7 +43,7 @@ func inline[P any](f func(*Server, context.Context, *call, *P) (any, error)) ent
 // bare makes an entry of a method without parameters.
 func bare(f func(*Server, context.Context, *call) (any, error)) entry {
 	return entry{
-		decode: func(json.RawMessage) (any, []string, error) { return nil, nil, nil },
+		decode: func(raw json.RawMessage) (any, []string, error) { return nil, nil, protocol.NoMore(raw) },
 		run:    func(s *Server, ctx context.Context, r *call, _ any) (any, error) { return f(s, ctx, r) },
 	}
 }
@@ -53,9 +53,28 @@ func fixed[P any](result any) entry {
 	return handle(func(*Server, context.Context, *call, *P) (any, error) { return result, nil })
 }
 
-// constant is fixed for a method whose parameters are optional as a whole.
-func constant(result any) entry {
-	return bare(func(*Server, context.Context, *call) (any, error) { return result, nil })
+// optional makes an entry of a method whose parameters may be left out as a
+// whole.
+func optional[P any](f func(*Server, context.Context, *call, *P) (any, error)) entry {
+	e := handle(f)
+	decode := e.decode
+	e.decode = func(raw json.RawMessage) (any, []string, error) {
+		if protocol.NoMore(raw) == nil {
+			return new(P), nil, nil
+		}
+		return decode(raw)
+	}
+	return e
+}
+
+// paged is fixed for a list that has one page.
+func paged[P any](cursor func(*P) *string, result any) entry {
+	return handle(func(_ *Server, _ context.Context, _ *call, p *P) (any, error) {
+		if c := cursor(p); c != nil {
+			return nil, invalid("invalid cursor: " + *c)
+		}
+		return result, nil
+	})
 }
 
 type list = map[string]any
@@ -118,7 +137,7 @@ func table(method string) (entry, bool) {
 	case "config/read":
 		return handle((*Server).configRead), true
 	case "permissionProfile/list":
-		return fixed[protocol.PageParams](list{"data": profileSummaries(), "nextCursor": nil}), true
+		return paged(func(p *protocol.ProfilesParams) *string { return p.Cursor }, list{"data": profileSummaries(), "nextCursor": nil}), true
 	}
 	if e, ok := fileTable(method); ok {
 		return e, true
@@ -178,19 +197,21 @@ func absent(method string) (entry, bool) {
 	case "account/read":
 		return fixed[protocol.AccountReadParams](list{"account": nil, "requiresOpenaiAuth": false}), true
 	case "account/rateLimits/read":
-		return constant(list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}), true
+		return optional(func(*Server, context.Context, *call, *protocol.RateLimitsParams) (any, error) {
+			return list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}, nil
+		}), true
 	case "account/bedrock/checkGovCloudRequirements":
-		return constant(list{"isGovCloud": false, "shouldWarn": false}), true
+		return fixed[protocol.NoParams](list{"isGovCloud": false, "shouldWarn": false}), true
 	case "configRequirements/read":
-		return constant(list{"requirements": nil}), true
+		return bare(func(*Server, context.Context, *call) (any, error) { return list{"requirements": nil}, nil }), true
 	case "hooks/list":
 		return handle((*Server).hooksList), true
 	case "plugin/installed":
-		return constant(list{"marketplaces": []any{}}), true
+		return fixed[protocol.PluginsInstalledParams](list{"marketplaces": []any{}}), true
 	case "app/installed":
-		return constant(list{"data": []any{}}), true
+		return fixed[protocol.AppsInstalledParams](list{"data": []any{}}), true
 	case "app/list":
-		return fixed[protocol.PageParams](list{"data": []any{}, "nextCursor": nil}), true
+		return paged(func(p *protocol.AppsParams) *string { return p.Cursor }, list{"data": []any{}, "nextCursor": nil}), true
 	}
 	return entry{}, false
 }
@@ -213,7 +234,7 @@ func lookup(method string, raw json.RawMessage, experimental bool) (entry, any, 
 		if len(used) > 0 && !experimental {
 			return entry{}, nil, invalid(method + "." + slices.Min(used) + " requires experimentalApi capability")
 		}
-		if id := laneOf(params); id != "" {
+		if id, named := threadOf(params); named {
 			if _, err := uuid.Parse(id); err != nil {
 				return entry{}, nil, invalid("invalid thread id: " + err.Error())
 			}
@@ -230,13 +251,19 @@ func lookup(method string, raw json.RawMessage, experimental bool) (entry, any, 
 
 // laneOf is the thread that a request is about, empty for none.
 func laneOf(params any) string {
+	id, _ := threadOf(params)
+	return id
+}
+
+// threadOf is the thread that the parameters of a request must name.
+func threadOf(params any) (id string, named bool) {
 	v := reflect.ValueOf(params)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return ""
+		return "", false
 	}
 	f := v.Elem().FieldByName("ThreadID")
 	if !f.IsValid() {
-		return ""
+		return "", false
 	}
-	return f.String()
+	return f.String(), true
 }

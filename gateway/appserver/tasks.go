@@ -93,7 +93,7 @@ func (s *Server) shellCommand(ctx context.Context, r *call, p *protocol.ShellCom
 	}
 	if p.TimeoutMs != nil {
 		if *p.TimeoutMs < 0 {
-			return nil, invalid("timeoutMs must not be negative")
+			return nil, params("timeoutMs must not be negative")
 		}
 		req.TimeoutMs = *p.TimeoutMs
 	}

@@ -41,7 +41,7 @@ func (s *Server) originatorName() string {
 }
 
 func (s *Server) threadStart(ctx context.Context, r *call, p *protocol.ThreadStartParams) (any, error) {
-	settings, err := startSettings(p)
+	settings, err := s.settle(startSettings(p))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadRe
 	if p.Path != nil || p.History != nil {
 		return nil, invalid("thread/resume by path or history is not supported by this server")
 	}
-	settings, err := resumeSettings(p)
+	settings, err := s.settle(resumeSettings(p))
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (s *Server) threadFork(ctx context.Context, r *call, p *protocol.ThreadFork
 	if p.Ephemeral && !p.ExcludeTurns {
 		return nil, invalid("ephemeral paginated thread/fork requires `excludeTurns: true`")
 	}
-	settings, err := forkSettings(p)
+	settings, err := s.settle(forkSettings(p))
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +362,7 @@ func (s *Server) settingsUpdate(ctx context.Context, r *call, p *protocol.Settin
 	if l == nil {
 		return nil, invalid(textNotFound + p.ThreadID)
 	}
-	settings, err := updateSettings(p)
+	settings, err := s.settle(updateSettings(p))
 	if err != nil {
 		return nil, err
 	}

@@ -138,6 +138,9 @@ func (s *Server) threadSearch(ctx context.Context, _ *call, p *protocol.SearchPa
 	if strings.TrimSpace(p.SearchTerm) == "" {
 		return nil, invalid("searchTerm must not be empty")
 	}
+	if p.Cursor != nil && *p.Cursor == "" {
+		return nil, invalid("invalid cursor: ")
+	}
 	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.SearchThreadsResponse, error) {
 		return c.SearchThreads(ctx, &heddlev1.SearchThreadsRequest{Term: p.SearchTerm, List: &heddlev1.ListThreadsRequest{
 			PageSize: pageSize(p.Limit), PageToken: text(p.Cursor), Ascending: text(p.SortDirection) == "asc", Archived: p.Archived != nil && *p.Archived,

@@ -1,5 +1,7 @@
 package appserver
 
+import "github.com/heddle-dev/heddle/gateway/appserver/protocol"
+
 // threadTable returns what is done for a method that works on a thread beyond
 // opening, listing and talking to it.
 func threadTable(method string) (entry, bool) {
@@ -47,7 +49,7 @@ func catalogTable(method string) (entry, bool) {
 	case "experimentalFeature/list":
 		return handle((*Server).featureList), true
 	case "collaborationMode/list":
-		return constant(list{"data": modes()}), true
+		return fixed[protocol.NoParams](list{"data": modes()}), true
 	case "mcpServerStatus/list":
 		return handle((*Server).mcpStatusList), true
 	case "mcpServer/tool/call":

@@ -26,7 +26,7 @@ func (s *Server) turnStart(ctx context.Context, r *call, p *protocol.TurnStartPa
 	if err != nil {
 		return nil, err
 	}
-	settings, err := turnSettings(p)
+	settings, err := s.settle(turnSettings(p))
 	if err != nil {
 		return nil, err
 	}

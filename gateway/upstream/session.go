@@ -84,6 +84,9 @@ func New(cfg Config) *Session {
 // ID is the session's id.
 func (s *Session) ID() string { return s.cfg.Attach.GetSessionId() }
 
+// Cwd is the folder of the session's client.
+func (s *Session) Cwd() string { return s.cfg.Attach.GetCwd() }
+
 // Start begins to attach in the background; further calls do nothing.
 func (s *Session) Start() { s.start.Do(func() { go s.run() }) }
 

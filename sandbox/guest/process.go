@@ -301,10 +301,11 @@ func lookPath(name string, env []string, dir string) (path string, code int, tex
 		}
 		denied = denied || errors.Is(err, syscall.EACCES) && exists(p)
 	}
+	// The reader of the text waits for the end of the start: it must fit into a pipe.
 	if denied {
-		return "", 126, fmt.Sprintf("%s: permission denied", name)
+		return "", 126, fmt.Sprintf("%s: permission denied", clipped(name))
 	}
-	return "", 127, fmt.Sprintf("%s: command not found", name)
+	return "", 127, fmt.Sprintf("%s: command not found", clipped(name))
 }
 
 func exists(p string) bool {
@@ -335,10 +336,15 @@ func execFailure(name string, err error) (code int, text string) {
 	case errors.Is(err, syscall.ENOENT):
 		what = "no such file or directory"
 	}
+	return code, fmt.Sprintf("%s: %s", clipped(name), what)
+}
+
+// clipped is a name that is fit for a message.
+func clipped(name string) string {
 	if len(name) > 256 {
-		name = name[:256] + "..."
+		return name[:256] + "..."
 	}
-	return code, fmt.Sprintf("%s: %s", name, what)
+	return name
 }
 
 type fdWriter int

@@ -17,15 +17,31 @@ import (
 // Decode reads params into dst, a pointer to a struct whose fields carry `wire`
 // tags: the member's name, then options. "opt" allows absence and null,
 // "default" allows absence only, "exp" marks a member that needs the
-// experimental capability. Unknown members are ignored. It returns the
-// experimental members that were given.
+// experimental capability, "expnull" one that needs it for null too. Unknown members are ignored, and of a member that is
+// given twice the last one counts. It returns the experimental members that
+// were given.
 func Decode(params json.RawMessage, dst any) (experimental []string, err error) {
-	if params == nil {
+	if params == nil || kindOf(params) == 'n' {
 		return nil, errors.New("missing field `params`")
 	}
 	v := reflect.ValueOf(dst).Elem()
 	err = decodeStruct(params, v, &experimental)
 	return experimental, err
+}
+
+// NoMore refuses parameters of a method that has none.
+func NoMore(params json.RawMessage) error {
+	if params == nil || kindOf(params) == 'n' {
+		return nil
+	}
+	empty := true
+	if kindOf(params) == '{' {
+		err := members(params, func(string, json.RawMessage) error { empty = false; return nil })
+		if err != nil || empty {
+			return err
+		}
+	}
+	return wrongType(params, "unit")
 }
 
 // wireValue is implemented by types with a shape of their own.
@@ -38,6 +54,7 @@ type field struct {
 	name               string
 	index              int
 	opt, fallback, exp bool
+	expNull            bool
 }
 
 var fieldCache sync.Map // reflect.Type -> []field
@@ -58,6 +75,7 @@ func fieldsOf(t reflect.Type) []field {
 			f.opt = f.opt || p == "opt"
 			f.fallback = f.fallback || p == "default"
 			f.exp = f.exp || p == "exp"
+			f.expNull = f.expNull || p == "expnull"
 		}
 		out = append(out, f)
 	}
@@ -93,31 +111,38 @@ func decodeStruct(raw []byte, v reflect.Value, experimental *[]string) error {
 		return wrongType(raw, "struct "+v.Type().Name())
 	}
 	fields := fieldsOf(v.Type())
-	seen := make([]bool, len(fields))
+	given := make([]json.RawMessage, len(fields))
+	var order []int
 	err := members(raw, func(key string, value json.RawMessage) error {
 		for i, f := range fields {
 			if f.name != key {
 				continue
 			}
-			if seen[i] {
-				return fmt.Errorf("duplicate field `%s`", key)
+			if given[i] == nil {
+				order = append(order, i)
 			}
-			seen[i] = true
-			if f.opt && kindOf(value) == 'n' {
-				return nil
-			}
-			if f.exp && experimental != nil && string(value) != "false" {
-				*experimental = append(*experimental, key)
-			}
-			return decodeValue(value, v.Field(f.index))
+			given[i] = value
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	for _, i := range order {
+		f, value := fields[i], given[i]
+		null := f.opt && kindOf(value) == 'n'
+		if f.exp && experimental != nil && string(value) != "false" && (!null || f.expNull) {
+			*experimental = append(*experimental, f.name)
+		}
+		if null {
+			continue
+		}
+		if err := decodeValue(value, v.Field(f.index)); err != nil {
+			return err
+		}
+	}
 	for i, f := range fields {
-		if !seen[i] && !f.opt && !f.fallback {
+		if given[i] == nil && !f.opt && !f.fallback {
 			return fmt.Errorf("missing field `%s`", f.name)
 		}
 	}

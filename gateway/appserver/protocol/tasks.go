@@ -134,8 +134,8 @@ type RevertParams struct {
 type MetadataParams struct {
 	ThreadID  string           `wire:"threadId"`
 	Git       *json.RawMessage `wire:"gitInfo,opt"`
-	ProjectID *json.RawMessage `wire:"projectId,opt"`
-	Daybreak  *bool            `wire:"daybreakEnabled,opt"`
+	ProjectID *json.RawMessage `wire:"projectId,opt,exp,expnull"`
+	Daybreak  *bool            `wire:"daybreakEnabled,opt,exp"`
 }
 
 // GitPatch reads a change of git facts: a member that is there and null clears.
@@ -217,7 +217,7 @@ type SearchParams struct {
 	SearchTerm      string         `wire:"searchTerm"`
 	Cursor          *string        `wire:"cursor,opt"`
 	Limit           *uint32        `wire:"limit,opt"`
-	SortKey         *ThreadSortKey `wire:"sortKey,opt"`
+	SortKey         *SearchSortKey `wire:"sortKey,opt"`
 	SortDirection   *SortDirection `wire:"sortDirection,opt"`
 	SourceKinds     []SourceKind   `wire:"sourceKinds,opt"`
 	Archived        *bool          `wire:"archived,opt"`
@@ -246,3 +246,9 @@ type SkillsConfigParams struct {
 	Path    *AbsPath `wire:"path,opt"`
 	Enabled bool     `wire:"enabled"`
 }
+
+// SearchSortKey orders what a search finds.
+type SearchSortKey string
+
+// Variants implements the enumeration.
+func (SearchSortKey) Variants() []string { return []string{"created_at", "updated_at", "recency_at"} }

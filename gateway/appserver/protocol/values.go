@@ -3,6 +3,8 @@ package protocol
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 )
 
@@ -10,17 +12,35 @@ import (
 type AbsPath string
 
 func (p *AbsPath) decodeWire(raw []byte) error {
-	if kindOf(raw) != '"' {
-		return wrongType(raw, "a string")
-	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
+	var s Path
+	if err := s.decodeWire(raw); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(s, "/") {
+	if !strings.HasPrefix(string(s), "/") {
 		return errors.New("AbsolutePathBuf deserialized without a base path")
 	}
 	*p = AbsPath(s)
+	return nil
+}
+
+// Path is a path of any form.
+type Path string
+
+func (p *Path) decodeWire(raw []byte) error {
+	if kindOf(raw) != '"' {
+		return wrongType(raw, "path string")
+	}
+	return json.Unmarshal(raw, (*string)(p))
+}
+
+// Object is a JSON object whose members are not looked at.
+type Object json.RawMessage
+
+func (o *Object) decodeWire(raw []byte) error {
+	if kindOf(raw) != '{' {
+		return wrongType(raw, "a map")
+	}
+	*o = append(Object(nil), raw...)
 	return nil
 }
 
@@ -138,7 +158,7 @@ func (a *Approval) decodeWire(raw []byte) error {
 				return UnknownVariant(key, approvalNames)
 			}
 			var g granular
-			if _, err := Decode(value, &g); err != nil {
+			if err := decodeStruct(value, reflect.ValueOf(&g).Elem(), nil); err != nil {
 				return err
 			}
 			a.Name = "granular"
@@ -201,9 +221,16 @@ func tagOf(raw []byte, union string, names []string) (string, error) {
 	if _, err := Decode(raw, &tag); err != nil {
 		return "", err
 	}
-	var s string
-	if json.Unmarshal(tag.Type, &s) != nil {
+	switch kindOf(tag.Type) {
+	case '"':
+	case '0':
+		return "", fmt.Errorf("invalid value: %s, expected variant index 0 <= i < %d", found(tag.Type), len(names))
+	default:
 		return "", wrongType(tag.Type, "variant identifier")
+	}
+	var s string
+	if err := json.Unmarshal(tag.Type, &s); err != nil {
+		return "", err
 	}
 	return s, oneOf(s, names)
 }
@@ -364,7 +391,9 @@ type CollaborationMode struct {
 
 type modeKind string
 
-func (modeKind) Variants() []string { return []string{"plan", "default"} }
+func (modeKind) Variants() []string {
+	return []string{"plan", "code", "custom", "default", "execute", "pair_programming"}
+}
 
 type modeSettings struct {
 	Model                 string  `wire:"model"`
@@ -384,4 +413,143 @@ func (c *CollaborationMode) decodeWire(raw []byte) error {
 	}
 	c.Raw = append(json.RawMessage(nil), raw...)
 	return nil
+}
+
+// Effort is a reasoning effort, of any name.
+type Effort string
+
+func (e *Effort) decodeWire(raw []byte) error {
+	if kindOf(raw) != '"' {
+		return wrongType(raw, "a string")
+	}
+	if err := json.Unmarshal(raw, (*string)(e)); err != nil {
+		return err
+	}
+	if *e == "" {
+		return errors.New("reasoning_effort must not be empty")
+	}
+	return nil
+}
+
+// MultiAgentMode says whether the model hands work on. It has no effect here.
+type MultiAgentMode struct{}
+
+func (*MultiAgentMode) decodeWire(raw []byte) error {
+	names := []string{"none", "custom", "explicitRequestOnly", "proactive"}
+	switch kindOf(raw) {
+	case '"':
+		var s string
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return err
+		}
+		return oneOf(s, names)
+	case '{':
+		return members(raw, func(key string, value json.RawMessage) error {
+			if key != "custom" {
+				return oneOf(key, names)
+			}
+			if kindOf(value) != '"' {
+				return wrongType(value, "a string")
+			}
+			return nil
+		})
+	}
+	return wrongType(raw, "string or map")
+}
+
+// CyberAccess is a treatment that a vendor's server gives to a turn. It has no
+// effect here.
+type CyberAccess string
+
+// Variants implements the enumeration.
+func (CyberAccess) Variants() []string { return []string{"standard", "daybreakBlue", "daybreakRed"} }
+
+// OutputDeferral says whose output is left out of a list of items.
+type OutputDeferral struct {
+	CommandExecution bool `wire:"commandExecution,default"`
+	McpToolCall      bool `wire:"mcpToolCall,default"`
+}
+
+// CapabilityRoot is a folder of skills or plugins that a client selected.
+type CapabilityRoot struct {
+	ID       string             `wire:"id"`
+	Location CapabilityLocation `wire:"location"`
+}
+
+// CapabilityLocation says where such a folder is.
+type CapabilityLocation struct {
+	EnvironmentID, Path string
+}
+
+func (l *CapabilityLocation) decodeWire(raw []byte) error {
+	if _, err := tagOf(raw, "CapabilityRootLocation", []string{"environment"}); err != nil {
+		return err
+	}
+	var f struct {
+		EnvironmentID string `wire:"environmentId"`
+		Path          string `wire:"path"`
+	}
+	if _, err := Decode(raw, &f); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(f.Path, "/") {
+		return fmt.Errorf("path `%s` is not absolute", f.Path)
+	}
+	l.EnvironmentID, l.Path = f.EnvironmentID, f.Path
+	return nil
+}
+
+// DynamicTool is a tool of a client, kept as it was sent.
+type DynamicTool struct{ Raw json.RawMessage }
+
+type toolFields struct {
+	Name         string          `wire:"name"`
+	Description  string          `wire:"description"`
+	InputSchema  json.RawMessage `wire:"inputSchema"`
+	DeferLoading bool            `wire:"deferLoading,default"`
+	Namespace    *string         `wire:"namespace,opt"`
+}
+
+type toolNamespace struct {
+	Name        string          `wire:"name"`
+	Description string          `wire:"description"`
+	Tools       []namespaceTool `wire:"tools"`
+}
+
+type namespaceTool struct {
+	Name         string          `wire:"name"`
+	Description  string          `wire:"description"`
+	InputSchema  json.RawMessage `wire:"inputSchema"`
+	DeferLoading bool            `wire:"deferLoading,default"`
+}
+
+func (d *DynamicTool) decodeWire(raw []byte) error {
+	switch kindOf(raw) {
+	case '{':
+	case '0':
+		return errors.New("invalid type: number, expected struct LegacyDynamicToolSpec")
+	default:
+		return wrongType(raw, "struct LegacyDynamicToolSpec")
+	}
+	d.Raw = append(json.RawMessage(nil), raw...)
+	var kind struct {
+		Type json.RawMessage `wire:"type,default"`
+	}
+	if _, err := Decode(raw, &kind); err != nil {
+		return err
+	}
+	tag := "function"
+	if kind.Type != nil {
+		var err error
+		if tag, err = tagOf(raw, "DynamicToolSpec", []string{"function", "namespace"}); err != nil {
+			return err
+		}
+	}
+	var err error
+	if tag == "namespace" {
+		_, err = Decode(raw, &toolNamespace{})
+	} else {
+		_, err = Decode(raw, &toolFields{})
+	}
+	return err
 }

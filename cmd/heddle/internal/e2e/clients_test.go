@@ -145,12 +145,3 @@ func (w *world) exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
-
-func readFile(t *testing.T, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}

@@ -271,3 +271,12 @@ func events(t *testing.T, stdout string) []map[string]any {
 	}
 	return out
 }
+
+func readFile(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -45,9 +45,10 @@ func TestClientReferenceSchema(t *testing.T) {
 	if n := len(schemas.responses); n < 150 {
 		t.Errorf("only %d methods have answers in the schema", n)
 	}
-	c := &wireCheck{t: t, schemas: schemas, pending: map[string]string{}}
+	c := wireCheckWith(t, schemas)
 	c.sent([]byte(`{"id":1,"method":"thread/loaded/list","params":{}}`))
 	c.sent([]byte(`{"id":"2","method":"thread/start","params":{}}`))
+	c.sent([]byte(`{"id":5,"method":"thread/read","params":{"threadId":7}}`))
 	for _, row := range []struct {
 		line string
 		ok   bool
@@ -63,6 +64,7 @@ func TestClientReferenceSchema(t *testing.T) {
 		{`{"method":"thread/unheardOf","params":{}}`, false},
 		{`{"id":0,"method":"item/commandExecution/requestApproval","params":{}}`, false},
 		{`{"id":0`, false},
+		{`{"id":5,"result":{"thread":{}}}`, false},
 	} {
 		if what, err := c.validate([]byte(row.line)); (err == nil) != row.ok {
 			t.Errorf("%s (%s): %v", row.line, what, err)

@@ -62,7 +62,7 @@ func (w *world) tapped() string {
 			if t.Failed() {
 				t.Logf("connection %s:\n%s", filepath.Base(name), outline(readFile(t, name)))
 			}
-			c := &wireCheck{t: t, schemas: schemas, pending: map[string]string{}, said: map[string]bool{}}
+			c := wireCheckWith(t, schemas)
 			for line := range bytes.Lines(readFile(t, name)) {
 				if sent, ok := bytes.CutPrefix(line, []byte("> ")); ok {
 					c.sent(sent)
@@ -189,7 +189,7 @@ func (w *world) wireProxy(addr string) string {
 			_ = client.Close(websocket.StatusInternalError, "no server")
 			return
 		}
-		c := &wireCheck{t: w.t, schemas: schemas, pending: map[string]string{}, said: map[string]bool{}}
+		c := wireCheckWith(w.t, schemas)
 		var both sync.WaitGroup
 		both.Go(func() { relay(ctx, upstream, client, c.sent) })
 		both.Go(func() { relay(ctx, client, upstream, c.received) })

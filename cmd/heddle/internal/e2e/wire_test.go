@@ -18,6 +18,8 @@ import (
 // and only `make test-wire` sets it.
 type wireSchemas struct {
 	notifications, requests, responses map[string]*jsonschema.Schema
+	// calls are the requests of clients, answers the results of requests to them.
+	calls, answers map[string]*jsonschema.Schema
 	failure                            *jsonschema.Schema
 }
 
@@ -68,7 +70,9 @@ func (b *schemaBundle) schemas() (*wireSchemas, error) {
 	s := &wireSchemas{
 		notifications: b.union("ServerNotification"),
 		requests:      b.union("ServerRequest"),
-		responses:     b.responses(),
+		responses:     b.responses("ClientRequest"),
+		calls:         b.union("ClientRequest"),
+		answers:       b.responses("ServerRequest"),
 		failure:       b.compile("#/definitions/JSONRPCError"),
 	}
 	return s, b.err
@@ -105,7 +109,7 @@ func (b *schemaBundle) union(name string) map[string]*jsonschema.Schema {
 
 // responses finds the answer of each request: it is named as the parameters
 // are, but for a few.
-func (b *schemaBundle) responses() map[string]*jsonschema.Schema {
+func (b *schemaBundle) responses(union string) map[string]*jsonschema.Schema {
 	named := map[string]string{
 		"account/logout":          "LogoutAccountResponse",
 		"account/rateLimits/read": "GetAccountRateLimitsResponse",
@@ -117,7 +121,7 @@ func (b *schemaBundle) responses() map[string]*jsonschema.Schema {
 		"memory/reset":            "MemoryResetResponse",
 	}
 	out := map[string]*jsonschema.Schema{}
-	b.variants("ClientRequest", func(_ int, method string, variant any) {
+	b.variants(union, func(_ int, method string, variant any) {
 		name, ok := named[method]
 		if !ok {
 			ref, _ := member(variant, "properties", "params", "$ref").(string)
@@ -139,7 +143,9 @@ type wireCheck struct {
 	schemas *wireSchemas
 
 	mu      sync.Mutex
-	pending map[string]string // method by the JSON text of the request id
+	pending map[string]wireCall // by the JSON text of the request id
+	asked   map[string]string   // method of a request of the server, by the same
+	wrong   bool                // requests are wrong on purpose, also those that are not refused
 	said    map[string]bool
 	seen    int // messages that were validated
 }
@@ -152,7 +158,17 @@ func newWireCheck(t *testing.T) *wireCheck {
 	if err != nil {
 		t.Fatalf("schemas of the reference: %v", err)
 	}
-	return &wireCheck{t: t, schemas: schemas, pending: map[string]string{}, said: map[string]bool{}}
+	return wireCheckWith(t, schemas)
+}
+
+func wireCheckWith(t *testing.T, schemas *wireSchemas) *wireCheck {
+	return &wireCheck{t: t, schemas: schemas, pending: map[string]wireCall{}, asked: map[string]string{}, said: map[string]bool{}}
+}
+
+// wireCall is a request of a client.
+type wireCall struct {
+	method string
+	line   []byte
 }
 
 type wireHead struct {
@@ -162,15 +178,36 @@ type wireHead struct {
 }
 
 // sent notes what a request of the client asks, so that its answer can be
-// validated.
+// validated, and the request too when it is not refused: tests ask wrongly on
+// purpose. The client's own answers are validated at once.
 func (c *wireCheck) sent(line []byte) {
 	var head wireHead
-	if json.Unmarshal(line, &head) != nil || head.Method == "" || head.ID == nil {
+	if json.Unmarshal(line, &head) != nil || head.ID == nil {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pending[string(head.ID)] = head.Method
+	if head.Method != "" {
+		c.pending[string(head.ID)] = wireCall{head.Method, bytes.Clone(line)}
+		c.mu.Unlock()
+		return
+	}
+	method := c.asked[string(head.ID)]
+	c.mu.Unlock()
+	if c.schemas == nil || method == "" || head.Error != nil {
+		return
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(line))
+	if err == nil {
+		err = c.against(c.schemas.answers[method], member(v, "result"))
+	}
+	c.note("the client's answer to "+method, err)
+}
+
+func (c *wireCheck) against(schema *jsonschema.Schema, v any) error {
+	if schema == nil {
+		return errors.New("the reference has no such message")
+	}
+	return schema.Validate(v)
 }
 
 // received validates one message of the server; a fault fails the test.
@@ -179,6 +216,10 @@ func (c *wireCheck) received(line []byte) {
 		return
 	}
 	what, err := c.validate(line)
+	c.note(what, err)
+}
+
+func (c *wireCheck) note(what string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen++
@@ -211,18 +252,33 @@ func (c *wireCheck) validate(line []byte) (what string, err error) {
 	switch {
 	case head.Method != "" && head.ID != nil:
 		what, schema = "request "+head.Method, c.schemas.requests[head.Method]
+		c.mu.Lock()
+		c.asked[string(head.ID)] = head.Method
+		c.mu.Unlock()
 	case head.Method != "":
 		what, schema = "notification "+head.Method, c.schemas.notifications[head.Method]
 	case head.Error != nil:
 		what, schema = "error", c.schemas.failure
 	default:
 		c.mu.Lock()
-		method := c.pending[string(head.ID)]
+		call := c.pending[string(head.ID)]
 		c.mu.Unlock()
-		what, schema, v = "answer to "+method, c.schemas.responses[method], member(v, "result")
+		if err := c.accepted(call); err != nil {
+			return "the request " + call.method + ", which was not refused", err
+		}
+		what, schema, v = "answer to "+call.method, c.schemas.responses[call.method], member(v, "result")
 	}
-	if schema == nil {
-		return what, errors.New("the reference has no such message")
+	return what, c.against(schema, v)
+}
+
+// accepted validates a request that the server did not refuse.
+func (c *wireCheck) accepted(call wireCall) error {
+	if call.method == "" || c.wrong {
+		return nil // told with its answer
 	}
-	return what, schema.Validate(v)
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(call.line))
+	if err != nil {
+		return err
+	}
+	return c.against(c.schemas.calls[call.method], v)
 }
