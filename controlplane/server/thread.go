@@ -46,6 +46,11 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if _, err := agent.DynamicTools(set.GetDynamicTools()); err != nil {
 		return nil, err
 	}
+	if r.GetSettings().GetModelProvider() != "" {
+		if err := s.cfg.Settings.KnownProvider(ctx, caller, set); err != nil {
+			return nil, err
+		}
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)

@@ -198,6 +198,20 @@ func (r *Resolver) Complete(ctx context.Context, sessionID string, given *heddle
 	return s, nil
 }
 
+// KnownProvider fails with InvalidConfig when there is no provider of the name
+// that settings have.
+func (r *Resolver) KnownProvider(ctx context.Context, sessionID string, s *heddlev1.ThreadSettings) error {
+	c, err := r.LoadFor(ctx, sessionID, s.GetCwd(), s.GetConfig())
+	if err != nil {
+		return err
+	}
+	if slices.Contains(c.ProviderIDs(), s.GetModelProvider()) {
+		return nil
+	}
+	_, err = c.Provider(s.GetModelProvider())
+	return errdefs.New(errdefs.InvalidConfig, "%w", err)
+}
+
 // Patch completes settings that were given for an existing thread: a sandbox
 // level without details takes those of the config.
 func (r *Resolver) Patch(ctx context.Context, sessionID string, given *heddlev1.ThreadSettings) (*heddlev1.ThreadSettings, error) {

@@ -41,6 +41,11 @@ func (s *Server) originatorName() string {
 }
 
 func (s *Server) threadStart(ctx context.Context, r *call, p *protocol.ThreadStartParams) (any, error) {
+	for what, name := range map[string]*string{"model": p.Model, "modelProvider": p.ModelProvider} {
+		if name != nil && *name == "" {
+			return nil, invalid(what + " must not be empty; leave it out for the one of the config")
+		}
+	}
 	settings, err := s.settle(startSettings(p))
 	if err != nil {
 		return nil, err

@@ -214,6 +214,7 @@ func betterThanReference(c inputCase) bool {
 		{"thread/readState/update", `"threadId":"../`, "the same"},
 		{"thread/readState/update", `"threadId":"@`, "the same"},
 		{"thread/start", `"environments":`, "one environment is all there is"},
+		{"thread/start", `"projectId":`, "there are no projects"},
 		{"thread/search", `"searchTerm":"@long@"`, "search terms are bounded"},
 	} {
 		switch {

@@ -20,7 +20,7 @@ type wireSchemas struct {
 	notifications, requests, responses map[string]*jsonschema.Schema
 	// calls are the requests of clients, answers the results of requests to them.
 	calls, answers map[string]*jsonschema.Schema
-	failure                            *jsonschema.Schema
+	failure        *jsonschema.Schema
 }
 
 // loadWireSchemas compiles the schemas once; nil when there are none to use.
