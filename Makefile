@@ -114,7 +114,7 @@ check: ## Run the static checks that need no tools: vet, gofmt, import boundarie
 	$(GO) test ./cmd/internal/archtest
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target for a short time (FUZZTIME=10s)
+fuzz: ## Fuzz every target, an hour in all (FUZZTIME=10s: so long each)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: tools-buf

@@ -32,6 +32,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/settings"
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -208,10 +209,12 @@ func (c *ControlPlane) Run(ctx context.Context) error {
 	case err = <-done:
 		done <- nil
 	}
+	failpoint.Hit("controlplane/stopping")
 	c.sessions.Drain()
 	bound, stop := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 	defer stop()
 	closed := c.agent.Close(bound)
+	failpoint.Hit("controlplane/suspended")
 	cancel()
 	tidy.Wait()
 	return errors.Join(err, closed, <-done, c.close(bound))

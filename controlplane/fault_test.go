@@ -65,7 +65,7 @@ func TestFailedCommitEndsTheTurnOnce(t *testing.T) {
 				f := r.follow(id, 0)
 				for f.turnEnd().GetId() != resp.GetTurn().GetId() {
 				}
-				ends, starts := 0, 0
+				ends, starts, inputs := 0, 0, 0
 				for _, e := range f.seen {
 					if e.GetTurnCompleted() != nil {
 						ends++
@@ -73,6 +73,12 @@ func TestFailedCommitEndsTheTurnOnce(t *testing.T) {
 					if e.GetTurnAccepted() != nil {
 						starts++
 					}
+					if e.GetItemCompleted().GetItem().GetUserMessage() != nil {
+						inputs++
+					}
+				}
+				if inputs != starts {
+					t.Errorf("%d inputs accepted, %d shown: %s", starts, inputs, visible(f.seen))
 				}
 				if ends != starts {
 					t.Fatalf("%d turns accepted, %d ended: %s", starts, ends, visible(f.seen))

@@ -57,7 +57,7 @@ func TestArchiveEndsTheThreadsWork(t *testing.T) {
 	}
 }
 
-func TestForkNameDelete(t *testing.T) {
+func TestP13ForkNameDelete(t *testing.T) {
 	r := newRig(t)
 	r.model.script(speak("m1", "one"), speak("m2", "two"))
 	ctx, th := r.thread(workspaceWrite("never"))

@@ -9,7 +9,9 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/controlplane/store/boltstore"
+	"github.com/heddle-dev/heddle/controlplane/store/faultstore"
 	"github.com/heddle-dev/heddle/controlplane/store/memstore"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 )
 
 // storeFile is the database within the home.
@@ -24,7 +26,11 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 		if err := os.MkdirAll(cfg.Home.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make home: %w", err)
 		}
-		return boltstore.Open(ctx, boltstore.Config{Path: filepath.Join(cfg.Home.Dir, storeFile), Logger: cfg.Logger})
+		st, err := boltstore.Open(ctx, boltstore.Config{Path: filepath.Join(cfg.Home.Dir, storeFile), Logger: cfg.Logger})
+		if err != nil || !failpoint.Enabled {
+			return st, err
+		}
+		return faultstore.FromSetting(st, os.Getenv(failpoint.StoreEnv))
 	}
 	return nil, fmt.Errorf("store %q is not one of bolt, memory", cfg.Store)
 }

@@ -96,7 +96,7 @@ func TestIntentBeforeStart(t *testing.T) {
 }
 
 // P10: one call id is one run.
-func TestRepeatedCallRunsOnce(t *testing.T) {
+func TestP10RepeatedCallRunsOnce(t *testing.T) {
 	r := newRig(t)
 	r.model.script(calls(shell("c1", "echo a"), shell("c1", "echo a"), shell("c1", "echo b")), speak("m", "done"))
 	ctx, th := r.thread(workspaceWrite("never"))
@@ -289,7 +289,7 @@ func TestWriteStdin(t *testing.T) {
 }
 
 // P10: a model that goes on repeating one id is told so, and bounded.
-func TestRepeatedCallInLaterSteps(t *testing.T) {
+func TestP10RepeatedCallInLaterSteps(t *testing.T) {
 	r := newRig(t)
 	r.model.script(calls(shell("c1", "echo a")), calls(shell("c1", "echo b")), speak("m", "done"))
 	ctx, th := r.thread(workspaceWrite("never"))

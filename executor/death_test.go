@@ -106,7 +106,7 @@ func TestKilledExecutor(t *testing.T) {
 }
 
 // D3: a stopped executor's commands end at the fence while it is still stopped.
-func TestStoppedExecutorIsFenced(t *testing.T) {
+func TestD3StoppedExecutorIsFenced(t *testing.T) {
 	const fence = 2 * time.Second
 	r := newPlane(t)
 	c := r.child()

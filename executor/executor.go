@@ -149,6 +149,9 @@ func (e *Executor) Report() *heddlev1.SandboxReport {
 	return e.report
 }
 
+// Held returns the number of leases and of actions that still run.
+func (e *Executor) Held() (leases, running int) { return e.runner.Held() }
+
 // SetReport replaces the report. The executor registers anew, with what it holds,
 // so that the control plane learns of it.
 func (e *Executor) SetReport(r *heddlev1.SandboxReport) {

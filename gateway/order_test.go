@@ -147,9 +147,9 @@ func checkDeltas(t *testing.T, p *peer, n int) {
 	}
 }
 
-// TestSlowReader is P2 and P3: a client that reads nothing is not dropped, costs
+// TestP2SlowReader is P2 and P3: a client that reads nothing is not dropped, costs
 // a bounded amount of memory, holds up nobody, and gets all of it later.
-func TestSlowReader(t *testing.T) {
+func TestP2SlowReader(t *testing.T) {
 	const n = 20000
 	f := newFake(t)
 	g := newGateway(t, f, nil)
@@ -225,10 +225,10 @@ func playApproval(f *fake, thread, turn string) {
 
 const askCommand = "item/commandExecution/requestApproval"
 
-// TestApprovalOutlivesItsConnection is P8: the client drops, another resumes and
+// TestP8ApprovalOutlivesItsConnection: the client drops, another resumes and
 // gets the same question under the same id; the first answer wins, a second one
 // is harmless, and every subscriber hears that it is resolved.
-func TestApprovalOutlivesItsConnection(t *testing.T) {
+func TestP8ApprovalOutlivesItsConnection(t *testing.T) {
 	f := newFake(t)
 	f.onTurn = playApproval
 	dial := listen(t, newGateway(t, f, nil), "ws://127.0.0.1:0")

@@ -11,9 +11,9 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/approval"
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
-	"github.com/heddle-dev/heddle/controlplane/failpoint"
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 

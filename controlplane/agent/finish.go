@@ -10,8 +10,8 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
 	"github.com/heddle-dev/heddle/controlplane/approval"
-	"github.com/heddle-dev/heddle/controlplane/failpoint"
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -71,6 +71,10 @@ func (t *turn) finish(err error) {
 	}
 	events = append(events, turnCompleted(row))
 	failpoint.Hit("agent/before-turn-end")
+	if t.lt.claims() != t.claimed {
+		// A commit failed in the meantime, and what was lost with it may be ours.
+		events = append(t.missing(), events...)
+	}
 	t.recordEnd(events)
 	t.dropDraft()
 	t.lt.mu.Lock()
@@ -97,6 +101,14 @@ func (t *turn) mend(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 		return events
 	}
 	t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
+	return append(t.missing(), events...)
+}
+
+// missing makes up for what was lost with failed commits: it closes what is open
+// in the log, and shows the accepted inputs that are no items.
+func (t *turn) missing() []*heddlev1.Event {
+	ctx := context.WithoutCancel(t.agent.ctx)
+	events := t.missingInputs(ctx)
 	pending, err := t.agent.store.PendingApprovals(ctx, t.lt.id)
 	if err != nil {
 		t.agent.cfg.Logger.Error("read approvals", "thread", t.lt.id, "error", err)
@@ -107,7 +119,7 @@ func (t *turn) mend(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 		}
 		a = proto.CloneOf(a)
 		a.Decision, a.DecidedBy, a.DecidedAtMs = heddlev1.Decision_DECISION_CANCEL, approval.ByInterrupt, t.agent.now()
-		events = append([]*heddlev1.Event{{TurnId: t.id(), Payload: &heddlev1.Event_ApprovalResolved{ApprovalResolved: &heddlev1.ApprovalResolved{Approval: a}}}}, events...)
+		events = append(events, &heddlev1.Event{TurnId: t.id(), Payload: &heddlev1.Event_ApprovalResolved{ApprovalResolved: &heddlev1.ApprovalResolved{Approval: a}}})
 	}
 	open, err := t.agent.store.OpenItems(ctx, t.lt.id)
 	if err != nil {
@@ -119,7 +131,35 @@ func (t *turn) mend(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 		}
 		item = proto.CloneOf(item)
 		item.Status, item.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_FAILED, t.agent.now()
-		events = append([]*heddlev1.Event{itemCompleted(item)}, events...)
+		events = append(events, itemCompleted(item))
+	}
+	return events
+}
+
+// missingInputs shows the accepted inputs of which the log has no item, after the
+// turn's start.
+func (t *turn) missingInputs(ctx context.Context) []*heddlev1.Event {
+	row, err := t.agent.store.Turn(ctx, t.lt.id, t.id())
+	var p *resumption
+	if err == nil {
+		p, err = t.agent.readPast(ctx, t.lt.id, row)
+	}
+	if err != nil {
+		t.agent.cfg.Logger.Error("read a turn's events", "thread", t.lt.id, "turn", t.id(), "error", err)
+		return nil
+	}
+	inputs := p.steers
+	if p.first != nil {
+		inputs = append([]*heddlev1.UserMessage{p.first}, inputs...)
+	}
+	var events []*heddlev1.Event
+	if !p.started {
+		row := proto.CloneOf(t.snapshot())
+		row.Status, row.CompletedAtMs, row.DurationMs, row.Error, row.LastAgentMessage, row.InterruptCause = heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS, 0, 0, nil, nil, ""
+		events = append(events, turnStarted(row))
+	}
+	for _, in := range inputs {
+		events = append(events, t.shown(in)...)
 	}
 	return events
 }

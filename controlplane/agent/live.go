@@ -38,6 +38,7 @@ type live struct {
 
 	mu         sync.Mutex
 	epoch      uint64
+	reclaims   int // after failed commits
 	principal  string
 	ephemeral  bool
 	originator string
@@ -212,8 +213,16 @@ func (lt *live) reclaim(ctx context.Context) error {
 	}
 	lt.mu.Lock()
 	lt.epoch = epoch
+	lt.reclaims++
 	lt.mu.Unlock()
 	return nil
+}
+
+// claims counts how often the thread was taken again.
+func (lt *live) claims() int {
+	lt.mu.Lock()
+	defer lt.mu.Unlock()
+	return lt.reclaims
 }
 
 func (lt *live) current() *turn {

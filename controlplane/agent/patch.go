@@ -10,6 +10,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
 	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
@@ -66,9 +67,11 @@ func (p *patching) run(ctx context.Context) result {
 	if refused != nil {
 		return *refused
 	}
+	failpoint.Hit("agent/patch-planned")
 	if refused := p.permit(ctx); refused != nil {
 		return *refused
 	}
+	failpoint.Hit("agent/patch-intended")
 	return p.write(ctx, began)
 }
 
@@ -190,6 +193,7 @@ func (p *patching) write(ctx context.Context, began time.Time) result {
 	t.noteBase(ctx)
 	t.beginPatch(p.commit.GetActionId(), p.plan.GetBefore())
 	res, err := t.lt.actUnder(ctx, p.commitAction(), p.epoch)
+	failpoint.Hit("agent/patch-written")
 	if suspended(ctx) && err != nil {
 		return result{}
 	}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
-	"github.com/heddle-dev/heddle/controlplane/failpoint"
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -270,6 +270,7 @@ func (p *process) finish(res *executorv1.ActionResult, err error) func() error {
 		if serr := a.cfg.Streams.Seal(p.lt.id, p.item.GetId()); serr != nil {
 			a.cfg.Logger.Error("seal output", "thread", p.lt.id, "item", p.item.GetId(), "error", serr)
 		}
+		failpoint.Hit("agent/sealed")
 	}
 	events := []*heddlev1.Event{itemCompleted(p.item), actionsResolved(p.turnID, p.action.GetActionId())}
 	b := p.lt.append(append(events, violationWarning(p.turnID, p.command, ce.GetVerdict())...)...)

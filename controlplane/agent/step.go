@@ -10,7 +10,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
-	"github.com/heddle-dev/heddle/controlplane/failpoint"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 

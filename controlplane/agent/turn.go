@@ -59,6 +59,8 @@ type turn struct {
 	cancel context.CancelCauseFunc
 	// done is closed after TurnCompleted is durable.
 	done chan struct{}
+	// claimed is what claims of the thread returned when the turn began.
+	claimed int
 	// stuck is closed when the store keeps refusing the record of the end.
 	stuck chan struct{}
 
@@ -100,7 +102,7 @@ type turn struct {
 func newTurn(lt *live, row *heddlev1.Turn) *turn {
 	t := &turn{
 		lt: lt, agent: lt.agent, row: row, done: make(chan struct{}), stuck: make(chan struct{}), seen: map[string]int{}, ids: map[string]bool{},
-		private: row.GetKind() == kindReview, spentBefore: lt.spent(),
+		private: row.GetKind() == kindReview, spentBefore: lt.spent(), claimed: lt.claims(),
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.WithoutCancel(lt.agent.ctx))
 	return t
@@ -382,18 +384,23 @@ func (t *turn) takeInput(in *heddlev1.UserMessage) {
 	events := t.tellSurroundings()
 	if len(in.GetParts()) > 0 {
 		in = t.withImages(in)
-		now := t.agent.now()
-		item := &heddlev1.Item{
-			Id: newID(), TurnId: t.id(), StartedAtMs: now, Status: heddlev1.ItemStatus_ITEM_STATUS_COMPLETED,
-			Content: &heddlev1.Item_UserMessage{UserMessage: withoutImageBytes(in)},
-		}
-		events = append(events, itemStarted(item))
-		item.CompletedAtMs = now
-		events = append(events, itemCompleted(item), t.remember(append([]*heddlev1.HistoryEntry{prompt.UserInput(in)}, t.skillEntries(in)...)...))
+		events = append(events, t.shown(in, t.skillEntries(in)...)...)
 	}
 	if len(events) > 0 {
 		t.record(events...)
 	}
+}
+
+// shown is an input as an item and for the model, with what goes with it.
+func (t *turn) shown(in *heddlev1.UserMessage, with ...*heddlev1.HistoryEntry) []*heddlev1.Event {
+	now := t.agent.now()
+	item := &heddlev1.Item{
+		Id: newID(), TurnId: t.id(), StartedAtMs: now, Status: heddlev1.ItemStatus_ITEM_STATUS_COMPLETED,
+		Content: &heddlev1.Item_UserMessage{UserMessage: withoutImageBytes(in)},
+	}
+	started := itemStarted(item)
+	item.CompletedAtMs = now
+	return []*heddlev1.Event{started, itemCompleted(item), t.remember(append([]*heddlev1.HistoryEntry{prompt.UserInput(in)}, with...)...)}
 }
 
 // tellSurroundings tells the model about the workspace and the settings, at the

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -136,6 +137,7 @@ func (p *Pending) Answer(ctx context.Context, d heddlev1.Decision, amendment []s
 	if err := p.q.Append(events...).Wait(context.WithoutCancel(ctx)); err != nil {
 		p.err = errdefs.New(errdefs.StoreUnavailable, "record the decision: %w", err)
 	}
+	failpoint.Hit("approval/decided")
 	p.approval, p.amendment = decided, amendment
 	p.broker.forget(p)
 	close(p.done)

@@ -40,7 +40,7 @@ func question(r *recorder, expires time.Time) Question {
 }
 
 // P8: many answers at once, one wins, all see the same decision.
-func TestFirstAnswerWins(t *testing.T) {
+func TestP8FirstAnswerWins(t *testing.T) {
 	rec := &recorder{}
 	b := NewBroker(nil)
 	p := b.Open(question(rec, time.Now().Add(time.Hour)))
@@ -80,7 +80,7 @@ func TestFirstAnswerWins(t *testing.T) {
 }
 
 // P9: nobody answers; the stated default holds at the deadline, not before.
-func TestDeadline(t *testing.T) {
+func TestP9Deadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBroker(nil)
 		p := b.Open(question(&recorder{}, time.Now().Add(time.Minute)))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/lease"
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 )
 
@@ -214,6 +215,7 @@ func (d *Dispatcher) grant(ex *executor, a *action, now time.Time) (lease.Lease,
 	if fence <= d.cfg.Skew {
 		fence = d.cfg.FenceAfter
 	}
+	failpoint.Hit("dispatch/lease-grant")
 	l, err := d.lessor.Grant(lease.Lease{
 		ID: d.cfg.NewID(), Scope: a.spec.Scope, Holder: ex.id, Principal: a.spec.Principal,
 		Epoch: epoch, Fence: fence - d.cfg.Skew,

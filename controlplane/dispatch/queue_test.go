@@ -15,7 +15,7 @@ import (
 )
 
 // D4: labels that nobody has.
-func TestNoExecutorSaysWhy(t *testing.T) {
+func TestD4NoExecutorSaysWhy(t *testing.T) {
 	cases := map[string]struct {
 		connect bool
 		labels  map[string]string
@@ -195,7 +195,7 @@ func TestBadSpec(t *testing.T) {
 }
 
 // D2, D7: the end of the context ends the action in every state.
-func TestCancelInEveryState(t *testing.T) {
+func TestD2D7CancelInEveryState(t *testing.T) {
 	cases := []string{"waiting", "sent", "started", "disconnected"}
 	for _, state := range cases {
 		t.Run(state, func(t *testing.T) {

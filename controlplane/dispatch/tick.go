@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 )
 
@@ -122,6 +123,7 @@ func (d *Dispatcher) renewAck(s *session, round uint64) {
 	if !s.inFlight || round != s.round {
 		return
 	}
+	failpoint.Hit("dispatch/renewed")
 	now := d.cfg.Clock()
 	s.inFlight, s.ackedRound, s.ackedAt = false, round, now
 	s.nextRenew = s.roundAt.Add(d.nextRenewal())

@@ -8,6 +8,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/controlplane/thread"
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 )
 
 const (
@@ -246,7 +247,9 @@ func (c *committer) tryCommit(g *group) error {
 		return nil
 	}
 	ctx := context.Background()
+	failpoint.Hit("log/before-commit")
 	err := c.store.Commit(ctx, batch)
+	failpoint.Hit("log/after-commit")
 	for try := 0; errors.Is(err, store.ErrUnknownOutcome) && try < unknownRetries; try++ {
 		c.log.cfg.Logger.Warn("commit with unknown outcome", "error", err)
 		done, lookErr := c.happened(ctx, &batch[0])

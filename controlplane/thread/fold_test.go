@@ -94,7 +94,7 @@ func fold(t *testing.T, events ...*ev) (*thread.State, *thread.Changes, error) {
 
 // I2 and P14: what may follow what. The last event of each row is the one that
 // is judged.
-func TestWhatMayFollow(t *testing.T) {
+func TestP14WhatMayFollow(t *testing.T) {
 	run := []*ev{created(), accepted("t", "q"), started("t", 1)}
 	for name, c := range map[string]struct {
 		before []*ev

@@ -222,6 +222,13 @@ func (s *Session) Result(ctx context.Context, action string) (res *executorv1.Ac
 	return res, err
 }
 
+// HasResult tells whether a result of an action came.
+func (s *Session) HasResult(action string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.results[action] != nil
+}
+
 // Forget drops what is known of an action's result, so that Result waits for it
 // to come again.
 func (s *Session) Forget(action string) {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/heddle-dev/heddle/proto/failpoint"
 )
 
 // restoreTime bounds putting files back after a failure; it is independent of
@@ -70,6 +72,7 @@ func (c *committer) all(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		failpoint.Hit("executor/patch-partly-written")
 	}
 	for _, ch := range c.plan.Changes {
 		if ch.Kind != "delete" {

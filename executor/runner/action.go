@@ -8,6 +8,7 @@ import (
 
 	"github.com/heddle-dev/heddle/executor/journal"
 	"github.com/heddle-dev/heddle/executor/output"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -104,6 +105,7 @@ func (r *Runner) submit(link Link, m *executorv1.Action) {
 		r.answerKnown(link, m, state)
 		return
 	}
+	failpoint.Hit("executor/accepted")
 	r.begin(l, m)
 }
 
@@ -201,9 +203,11 @@ func (a *action) overrun() {
 func (r *Runner) finish(a *action, res *executorv1.ActionResult) {
 	res.ActionId, res.LeaseId, res.Epoch = a.id, a.leaseID, a.epoch
 	bound(res)
+	failpoint.Hit("executor/finished")
 	if err := r.cfg.Journal.Finish(res); err != nil {
 		r.log.Error("a result could not be journalled", "action_id", a.id, "cause", err)
 	}
+	failpoint.Hit("executor/journalled")
 	a.mu.Lock()
 	a.result = res
 	for _, s := range a.streams {

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -23,6 +24,7 @@ func bound(res *executorv1.ActionResult) {
 // a session is attached, and returns when no goroutine is left. It waits for
 // processes to be gone until ctx ends.
 func (r *Runner) Close(ctx context.Context) error {
+	failpoint.Hit("executor/stopping")
 	r.mu.Lock()
 	for _, l := range r.leases {
 		r.endLocked(l, endedf(codeExecutorLost, "the executor was shut down"))

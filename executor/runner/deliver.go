@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/heddle-dev/heddle/executor/output"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 )
 
@@ -87,6 +88,7 @@ func (r *Runner) push(a *action, d *delivery) (wait time.Duration, err error) {
 	if err := d.link.Send(&executorv1.ConnectRequest{Message: &executorv1.ConnectRequest_Result{Result: result}}); err != nil {
 		return 0, err
 	}
+	failpoint.Hit("executor/delivered")
 	d.result = true
 	select {
 	case <-a.delivered:

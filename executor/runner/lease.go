@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	"github.com/heddle-dev/heddle/sandbox"
 )
@@ -106,6 +107,7 @@ func (r *Runner) grant(x *executorv1.Lease) error {
 	if len(r.leases) >= maxLeases {
 		return fmt.Errorf("lease grant: %d leases are held already", len(r.leases))
 	}
+	failpoint.Hit("executor/lease-granted")
 	l := &lease{id: x.GetLeaseId(), scope: x.GetScope(), principal: x.GetPrincipal(), epoch: x.GetEpoch(), boxes: map[string]Box{}}
 	// What an ended lease leaves is never shared with its successor, which may
 	// even have the same id and epoch.
@@ -150,6 +152,7 @@ func (r *Runner) renew(link Link, m *executorv1.LeaseRenewal) {
 		}
 		r.extendLocked(l, x, now)
 	}
+	failpoint.Hit("executor/renewed")
 	r.acks.round = m.GetRound()
 	if !r.acks.sending && !r.closed {
 		r.acks.sending = true

@@ -14,6 +14,7 @@ import (
 
 	"github.com/heddle-dev/heddle/executor/login"
 	"github.com/heddle-dev/heddle/executor/output"
+	"github.com/heddle-dev/heddle/proto/failpoint"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
@@ -60,6 +61,7 @@ func (r *Runner) process(ctx context.Context, a *action, m *executorv1.Action, p
 	if err != nil {
 		return failure(ctx, err, codeSpawnFailed)
 	}
+	failpoint.Hit("executor/started")
 	return r.follow(ctx, a, proc, p, res)
 }
 

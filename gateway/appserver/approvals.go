@@ -78,14 +78,9 @@ func riskName(r heddlev1.Risk) string {
 // protocol's decisions is unusable.
 func decisionOf(result json.RawMessage, file bool) (heddlev1.Decision, []string) {
 	const unusable = heddlev1.Decision_DECISION_UNUSABLE
-	var body struct {
-		Decision json.RawMessage `json:"decision"`
-	}
-	if json.Unmarshal(result, &body) != nil {
-		return unusable, nil
-	}
+	decision := member(result, "decision")
 	var name string
-	if json.Unmarshal(body.Decision, &name) == nil {
+	if json.Unmarshal(decision, &name) == nil {
 		switch name {
 		case "accept":
 			return heddlev1.Decision_DECISION_ACCEPT, nil
@@ -98,15 +93,23 @@ func decisionOf(result json.RawMessage, file bool) (heddlev1.Decision, []string)
 		}
 		return unusable, nil
 	}
-	var rule struct {
-		Amendment *struct {
-			Prefix []string `json:"execpolicy_amendment"`
-		} `json:"acceptWithExecpolicyAmendment"`
-	}
-	if file || json.Unmarshal(body.Decision, &rule) != nil || rule.Amendment == nil || len(rule.Amendment.Prefix) == 0 {
+	var prefix []string
+	amendment := member(member(decision, "acceptWithExecpolicyAmendment"), "execpolicy_amendment")
+	if file || json.Unmarshal(amendment, &prefix) != nil || len(prefix) == 0 {
 		return unusable, nil
 	}
-	return heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT, rule.Amendment.Prefix
+	return heddlev1.Decision_DECISION_ACCEPT_WITH_AMENDMENT, prefix
+}
+
+// member is one member of an object by its exact name, null when there is none.
+// What permits something is not taken from a name that only looks like it, as
+// decoding into a struct would.
+func member(object json.RawMessage, name string) json.RawMessage {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(object, &all) != nil || all[name] == nil {
+		return json.RawMessage("null")
+	}
+	return all[name]
 }
 
 // answer takes a client's answer to a question. Answers to questions that were

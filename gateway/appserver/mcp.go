@@ -200,7 +200,6 @@ func elicitation(a *heddlev1.Approval, e *heddlev1.ElicitationRequest) any {
 func elicited(result json.RawMessage) (heddlev1.Decision, *structpb.Value) {
 	const unusable = heddlev1.Decision_DECISION_UNUSABLE
 	var body struct {
-		Action  string          `json:"action"`
 		Content json.RawMessage `json:"content"`
 		Meta    struct {
 			Persist string `json:"persist"`
@@ -217,7 +216,11 @@ func elicited(result json.RawMessage) (heddlev1.Decision, *structpb.Value) {
 		}
 		answer.Fields["content"] = v
 	}
-	switch body.Action {
+	action := ""
+	if json.Unmarshal(member(result, "action"), &action) != nil {
+		return unusable, nil
+	}
+	switch action {
 	case "accept":
 		if body.Meta.Persist == "session" || body.Meta.Persist == "always" {
 			return heddlev1.Decision_DECISION_ACCEPT_FOR_SESSION, structpb.NewStructValue(answer)

@@ -27,7 +27,8 @@ func decisionOnHost(result json.RawMessage, n *heddlev1.NetworkContext) (d heddl
 			} `json:"applyNetworkPolicyAmendment"`
 		} `json:"decision"`
 	}
-	if n == nil || json.Unmarshal(result, &body) != nil || body.Decision.Apply == nil {
+	exact := member(member(member(result, "decision"), "applyNetworkPolicyAmendment"), "network_policy_amendment")
+	if n == nil || json.Unmarshal(result, &body) != nil || body.Decision.Apply == nil || string(exact) == "null" {
 		return 0, false
 	}
 	m := body.Decision.Apply.Amendment

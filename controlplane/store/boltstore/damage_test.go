@@ -59,7 +59,7 @@ func filled(t *testing.T) string {
 
 // P12: records that are cut short, garbage, repeated or of a newer type, and a
 // very large one, leave everything else readable.
-func TestDamagedRecords(t *testing.T) {
+func TestP12DamagedRecords(t *testing.T) {
 	path := filled(t)
 	garbage := []byte("\x00garbage\xff\xfe")
 	edit(t, path, func(tx *bolt.Tx) error {

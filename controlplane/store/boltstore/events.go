@@ -69,8 +69,9 @@ func (r *reader) batch(bt batch) bool {
 			return false
 		}
 		ev, err := unmarshal[heddlev1.Event](raw)
-		if err != nil || store.EndOf(ev) < r.next || ev.GetSeq() > r.head {
-			return true
+		end := store.EndOf(ev)
+		if err != nil || end < r.next || ev.GetSeq() > r.head || end > bt.last {
+			return true // unreadable, or with numbers that are not its own: a gap
 		}
 		if ev.GetSeq() > r.next {
 			r.gap(ev.GetSeq() - 1)
@@ -83,8 +84,8 @@ func (r *reader) batch(bt batch) bool {
 	if err != nil {
 		r.store.skip("events", r.threadID, u64(bt.first))
 	}
-	if !full && r.next <= bt.last {
-		r.gap(min(bt.last, r.head))
+	if last := min(bt.last, r.head); !full && r.next <= last {
+		r.gap(last)
 	}
 	return full
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/heddle-dev/heddle/proto/failpoint"
 )
 
 // Both lists hold names only of what the process needs to find its way; keys
@@ -19,6 +21,14 @@ var (
 		"SSL_CERT_FILE", "SSL_CERT_DIR",
 	}, executorEnv...)
 )
+
+// withFailpoints adds what tests set in a build with failpoints.
+func withFailpoints(names []string) []string {
+	if !failpoint.Enabled {
+		return names
+	}
+	return append(slices.Clone(names), failpoint.Env, failpoint.LogEnv)
+}
 
 // pick returns the entries of environ whose names are listed or begin with LC_.
 func pick(environ, names []string) []string {

@@ -158,7 +158,7 @@ func (k *executorKeeper) once(ctx context.Context, lock *fileLock) (pid int, err
 	cmd := exec.Command(exe, k.args...)
 	cmd.Args[0] = "heddle"
 	cmd.Dir = "/"
-	cmd.Env = pick(os.Environ(), executorEnv)
+	cmd.Env = pick(os.Environ(), withFailpoints(executorEnv))
 	cmd.Stdin = stdin
 	if k.cfg.Output != nil {
 		cmd.Stdout, cmd.Stderr = k.cfg.Output, k.cfg.Output

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -74,31 +75,35 @@ func (in *injector) work(ctx context.Context) {
 
 func (in *injector) one() {
 	switch n := in.rng.IntN(100); {
-	case n < 7:
+	case n < 6:
 		in.signal("controlplane", syscall.SIGKILL, "kill -9 control plane")
-	case n < 10:
+	case n < 9:
 		in.signal("controlplane", syscall.SIGTERM, "SIGTERM control plane")
-	case n < 17:
+	case n < 15:
 		in.signal("executor", syscall.SIGKILL, "kill -9 executor")
-	case n < 26:
+	case n < 23:
 		in.signal("guest", syscall.SIGKILL, "kill -9 guest")
-	case n < 33:
+	case n < 29:
 		in.signal("app-server", syscall.SIGKILL, "kill -9 app-server")
-	case n < 39:
+	case n < 34:
 		in.freeze("controlplane", 1500)
-	case n < 45:
+	case n < 39:
 		in.freeze("executor", 2500)
-	case n < 48:
+	case n < 42:
 		in.freeze("executor", 2*int(shortFence.Milliseconds()))
-	case n < 54:
+	case n < 47:
 		in.freeze("guest", 2000)
-	case n < 60:
+	case n < 52:
 		in.freeze("app-server", 2000)
-	case n < 67:
-		in.arm()
-	case n < 70:
+	case n < 66:
+		in.arm("HEDDLE_FAILPOINTS=" + in.point())
+	case n < 71:
+		in.arm(fmt.Sprintf("HEDDLE_STORE_FAULTS=%d:%d:%s", 10+in.rng.IntN(30), in.rng.Uint32(), in.run.home.faults()))
+	case n < 75:
+		in.fill()
+	case n < 78:
 		in.all()
-	case n < 87:
+	case n < 90:
 		in.drop()
 	default:
 		in.slow()
@@ -116,29 +121,74 @@ func (in *injector) all() {
 // shortFence is the fence of control planes that the injector starts.
 const shortFence = 3 * time.Second
 
-// points are where a control plane that was built with the tag failpoint ends.
-var points = []string{"agent/turn-accepted", "agent/step-committed", "agent/process-ended", "agent/before-turn-end"}
+// points are where a program that was built with the tag failpoint ends itself.
+var points = []string{
+	"log/before-commit", "log/after-commit", "agent/turn-accepted", "agent/step-committed", "agent/process-ended", "agent/sealed",
+	"agent/before-turn-end", "agent/patch-planned", "agent/patch-intended", "agent/patch-written", "approval/decided",
+	"dispatch/lease-grant", "dispatch/renewed", "controlplane/stopping", "controlplane/suspended",
+	"executor/accepted", "executor/started", "executor/finished", "executor/journalled", "executor/delivered",
+	"executor/lease-granted", "executor/renewed", "executor/patch-partly-written", "executor/stopping",
+}
 
-// arm replaces the control plane by one with a short fence that ends itself, as
-// kill -9 does, at a named point. Clients may be faster and start their own.
-func (in *injector) arm() {
-	point := points[in.rng.IntN(len(points))]
-	if pid := in.pick("controlplane"); pid != 0 {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+// point draws one of them, and at which of its passes it ends the program.
+func (in *injector) point() string {
+	return fmt.Sprintf("%s:%d", points[in.rng.IntN(len(points))], 1+in.rng.IntN(3))
+}
+
+// arm replaces control plane and executor by ones with a short fence to which a
+// setting of the build with failpoints applies. Clients may be faster and start
+// their own. What is counted as a fault is what such a process writes down before
+// it happens.
+func (in *injector) arm(setting string) {
+	for _, role := range []string{"controlplane", "executor"} {
+		if pid := in.pick(role); pid != 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 	cmd := in.run.home.command("controlplane", "--local", "--idle-exit", "500ms", "--fence-after", shortFence.String(), "--grace", "2s")
-	cmd.Env = append(cmd.Env, "HEDDLE_FAILPOINTS="+point)
+	cmd.Env = append(cmd.Env, setting, "HEDDLE_FAILPOINTS_LOG="+in.run.home.faults())
 	if err := cmd.Start(); err != nil {
 		in.run.violate(Violation{What: "start a control plane: " + err.Error()})
 		return
 	}
-	in.run.tally.add("new control plane that ends at " + point)
-	go func() {
-		_ = cmd.Wait()
-		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			in.run.tally.add("~armed control planes that were killed")
-		}
-	}()
+	in.run.tally.add("kill -9 control plane and executor")
+	go func() { _ = cmd.Wait() }()
+	if strings.Contains(setting, "stopping") || strings.Contains(setting, "suspended") {
+		in.held.Go(func() {
+			time.Sleep(2 * time.Second)
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+		})
+	}
+}
+
+// fill leaves no space in the home for a while. Where the home is not a file
+// system of its own (mounting one needs root), store faults stand for it.
+func (in *injector) fill() {
+	wait := time.Duration(200+in.rng.IntN(1500)) * time.Millisecond
+	free, err := in.run.home.fill()
+	if err != nil {
+		in.run.violate(Violation{What: "fill the disk: " + err.Error()})
+	}
+	if free == nil {
+		return
+	}
+	in.run.tally.add("disk full")
+	in.held.Go(func() {
+		time.Sleep(wait)
+		free()
+	})
+}
+
+// countFaults adds the faults that processes wrote down since the last time.
+func (r *run) countFaults() {
+	data, err := os.ReadFile(r.home.faults())
+	if err != nil {
+		return
+	}
+	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+	for ; r.counted < len(lines) && lines[r.counted] != ""; r.counted++ {
+		r.tally.add(lines[r.counted])
+	}
 }
 
 // pick chooses a process of a role.

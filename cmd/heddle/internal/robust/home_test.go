@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // home is a throw-away home with a workspace and its processes.
@@ -22,6 +24,8 @@ type home struct {
 	root, dir, workspace, temp, bin string
 	// mark is in the environment of every process of this home.
 	mark string
+	// small is true when the home is a file system of its own, which can be filled.
+	small bool
 
 	mu      sync.Mutex
 	cgroups map[string]bool // those that processes of this home were seen in
@@ -52,7 +56,16 @@ func newHome(t *testing.T, modelURL string) *home {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("kept: %s", root)
+			if h.small { // no mount is left behind
+				_ = os.CopyFS(h.dir+"-kept", os.DirFS(h.dir))
+				_ = unix.Unmount(h.dir, unix.MNT_DETACH)
+			}
 			return
+		}
+		if h.small {
+			if err := unix.Unmount(h.dir, 0); err != nil {
+				t.Errorf("unmount the home: %v", err)
+			}
 		}
 		_ = os.RemoveAll(root)
 	})
@@ -60,6 +73,10 @@ func newHome(t *testing.T, modelURL string) *home {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
+	}
+	h.small = unix.Mount("heddle-robust", h.dir, "tmpfs", 0, fmt.Sprintf("mode=0700,size=%d", homeSize)) == nil
+	if !h.small {
+		t.Log("the home is no file system of its own (that needs root): the disk is not filled, store faults stand for it")
 	}
 	config := fmt.Sprintf(`model = "mock-model"
 model_provider = "mock"
@@ -86,6 +103,33 @@ stream_idle_timeout_ms = 2000
 	return h
 }
 
+// homeSize is the size of a home that can be filled, in bytes.
+const homeSize = 512 << 20
+
+// fill leaves no space in the home until free is called; free is nil when the
+// home cannot be filled.
+func (h *home) fill() (free func(), err error) {
+	if !h.small {
+		return nil, nil
+	}
+	path := filepath.Join(h.dir, "filler")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil // full already
+	}
+	defer f.Close()
+	var at int64
+	for step := int64(homeSize); step >= 4096; {
+		if unix.Fallocate(int(f.Fd()), 0, at, step) != nil {
+			step /= 2
+			continue
+		}
+		at += step
+	}
+	return func() { _ = os.Remove(path) }, nil
+}
+
+func (h *home) faults() string  { return filepath.Join(h.root, "faults.log") }
 func (h *home) effects() string { return filepath.Join(h.workspace, "effects.txt") }
 func (h *home) socket() string  { return filepath.Join(h.dir, "run/control.sock") }
 
@@ -208,7 +252,7 @@ func (h *home) leftovers(within time.Duration) (out []string, cgroups int) {
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, h.root) {
+		if strings.Contains(line, h.root) && !strings.Contains(line, " "+h.dir+" ") {
 			out = append(out, "mount "+strings.TrimSpace(line))
 		}
 	}

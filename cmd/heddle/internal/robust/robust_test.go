@@ -49,9 +49,11 @@ func TestRobustness(t *testing.T) {
 	for r.tally.faults() < faults && ctx.Err() == nil {
 		time.Sleep(50 * time.Millisecond)
 		r.home.noteCgroups()
+		r.countFaults()
 	}
 	stop()
 	traffic.Wait()
+	r.countFaults()
 	injected := r.tally.faults()
 	if injected < faults {
 		t.Errorf("%d faults in %v, want %d", injected, limit, faults)
@@ -126,6 +128,9 @@ func (r *run) calm() {
 	}()
 	for _, p := range r.home.processes() {
 		_ = syscall.Kill(p.pid, syscall.SIGCONT)
+		if p.role == "controlplane" || p.role == "executor" {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may be armed
+		}
 	}
 	for _, s := range r.seats {
 		if c := s.current(); c != nil {

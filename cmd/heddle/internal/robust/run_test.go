@@ -31,6 +31,7 @@ type run struct {
 	problems []Violation
 	added    chan string
 	logs     map[string][]*heddlev1.Event // at the end
+	counted  int                          // lines of the file of faults
 }
 
 // ack is an input that a server accepted.
