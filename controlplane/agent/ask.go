@@ -35,6 +35,9 @@ func (t *turn) newApproval(item *heddlev1.Item, reason string, risk heddlev1.Ris
 // open registers a question; an acceptance makes the intents durable in the same
 // commit.
 func (t *turn) open(a *heddlev1.Approval, intents ...*heddlev1.ActionIntent) *approval.Pending {
+	if a.GetReviewer() == "" {
+		a.Reviewer = reviewedBy(t.settings(), a)
+	}
 	return t.agent.cfg.Broker.Open(approval.Question{
 		Approval: a,
 		Append:   func(events ...*heddlev1.Event) approval.Barrier { return t.lt.append(events...) },
@@ -58,6 +61,11 @@ func accepts(d heddlev1.Decision) bool {
 // awaitDecision waits for the decision. ok is false when the turn was
 // interrupted first; the question is durably cancelled then.
 func (t *turn) awaitDecision(ctx context.Context, p *approval.Pending) (a *heddlev1.Approval, amendment []string, ok bool) {
+	if p.Approval().GetReviewer() != "" {
+		review, stop := context.WithCancel(ctx)
+		defer stop()
+		t.agent.wg.Go(func() { t.judge(review, p) })
+	}
 	select {
 	case <-p.Done():
 	case <-ctx.Done():

@@ -267,7 +267,7 @@ func (e *execution) apply(a *heddlev1.Approval) *result {
 		return nil
 	case heddlev1.Decision_DECISION_DECLINE, heddlev1.Decision_DECISION_CANCEL:
 		e.close(heddlev1.ItemStatus_ITEM_STATUS_DECLINED, nil)
-		r := text(fmt.Sprintf("exec_command failed for `%s`: %q", e.item.GetCommandExecution().GetCommand(), "rejected by user"))
+		r := text(fmt.Sprintf("exec_command failed for `%s`: %q", e.item.GetCommandExecution().GetCommand(), refusedBy(a)))
 		r.cancel = a.GetDecision() == heddlev1.Decision_DECISION_CANCEL
 		return &r
 	}

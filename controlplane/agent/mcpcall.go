@@ -217,6 +217,8 @@ func refusal(a *heddlev1.Approval) string {
 		return ""
 	case a.GetDecidedBy() == approval.ByDeadline:
 		return "the approval of the MCP tool call was not given in time"
+	case a.GetDecidedBy() == approval.ByReviewer:
+		return "MCP tool call " + refusedBy(a)
 	case a.GetDecision() == heddlev1.Decision_DECISION_CANCEL:
 		return "user cancelled MCP tool call"
 	}

@@ -143,8 +143,11 @@ func (p *process) hostVerdict(t *turn, a *heddlev1.Approval, host string) *execu
 	case heddlev1.Decision_DECISION_UNUSABLE:
 		v.Reason = "the approval request failed"
 	case heddlev1.Decision_DECISION_DECLINE, heddlev1.Decision_DECISION_UNSPECIFIED:
-		if a.GetDecidedBy() == approval.ByDeadline {
+		switch a.GetDecidedBy() {
+		case approval.ByDeadline:
 			v.Reason = "nobody answered in time"
+		case approval.ByReviewer:
+			v.Reason = refusedBy(a)
 		}
 	}
 	return v

@@ -146,7 +146,7 @@ func (p *patching) permit(ctx context.Context) *result {
 		r := text("apply_patch failed: approval request failed")
 		return &r
 	}
-	a.Subject = &heddlev1.Approval_FileChange{FileChange: &heddlev1.FileChangeApproval{Changes: p.plan.GetChanges()}}
+	a.Subject = &heddlev1.Approval_FileChange{FileChange: &heddlev1.FileChangeApproval{Changes: p.plan.GetChanges(), Cwd: p.cwd}}
 	asked := t.open(a, p.commit)
 	if err := t.commit(itemStarted(p.item), approvalRequested(a)); err != nil {
 		asked.Suspend()
@@ -177,7 +177,7 @@ func (p *patching) apply(a *heddlev1.Approval, paths []string) *result {
 		return nil
 	case heddlev1.Decision_DECISION_DECLINE, heddlev1.Decision_DECISION_CANCEL:
 		p.close(heddlev1.ItemStatus_ITEM_STATUS_DECLINED, nil)
-		r := text("patch rejected by user")
+		r := text("patch " + refusedBy(a))
 		r.cancel = a.GetDecision() == heddlev1.Decision_DECISION_CANCEL
 		return &r
 	}

@@ -26,7 +26,7 @@ func (t *turn) resumeCall(c *pastCall) *call {
 	k := &call{req: c.req, alone: true}
 	switch {
 	case c.ended:
-		k.do = func(context.Context) result { return text(t.recordedText(c.item)) }
+		k.do = func(context.Context) result { return text(t.recordedText(c.item, c.decided)) }
 	case c.item.GetCommandExecution() != nil && c.intent("process") != nil:
 		k.alone = false
 		k.do = func(ctx context.Context) result { return t.resumeProcess(ctx, c) }
@@ -87,12 +87,12 @@ func (t *turn) resolveAll(c *pastCall) {
 
 // recordedText is what the model is told of an item that ended before the
 // restart.
-func (t *turn) recordedText(item *heddlev1.Item) string {
+func (t *turn) recordedText(item *heddlev1.Item, a *heddlev1.Approval) string {
 	if item.GetStatus() == heddlev1.ItemStatus_ITEM_STATUS_DECLINED {
 		if item.GetFileChange() != nil {
-			return "patch rejected by user"
+			return "patch " + refusedBy(a)
 		}
-		return fmt.Sprintf("exec_command failed for `%s`: %q", item.GetCommandExecution().GetCommand(), "rejected by user")
+		return fmt.Sprintf("exec_command failed for `%s`: %q", item.GetCommandExecution().GetCommand(), refusedBy(a))
 	}
 	if f := item.GetFileChange(); f != nil {
 		if f.GetError() != nil {
@@ -189,7 +189,7 @@ func (t *turn) resumeCommit(ctx context.Context, c *pastCall) result {
 	if h != nil && err == nil {
 		time.AfterFunc(settleAfter, h.Settle)
 	}
-	return text(t.recordedText(item))
+	return text(t.recordedText(item, c.decided))
 }
 
 // resumeQuestion goes on with a call that was asked for: pending, or decided

@@ -68,6 +68,7 @@ func (t *turn) stdinApproval(p *process, args *tool.WriteStdin, intent *heddlev1
 	a.Subject = &heddlev1.Approval_Command{Command: &heddlev1.CommandApproval{
 		Command: fmt.Sprintf("write_stdin %d %s", p.id, strconv.Quote(args.Chars)), Argv: ce.GetArgv(), Cwd: ce.GetCwd(),
 		Actions: []*heddlev1.CommandAction{{Kind: "unknown", Command: args.Chars}}, Escalated: true, Policy: p.action.GetPolicy(),
+		Stdin: &heddlev1.StdinContext{ProcessId: strconv.FormatInt(p.id, 10), Text: args.Chars},
 	}}
 	return a, nil
 }
@@ -83,7 +84,7 @@ func (t *turn) awaitStdin(ctx context.Context, asked *approval.Pending) *result 
 		r := text("write_stdin failed: approval request failed")
 		return &r
 	}
-	r := text(`write_stdin failed: "rejected by user"`)
+	r := text(fmt.Sprintf("write_stdin failed: %q", refusedBy(a)))
 	r.cancel = a.GetDecision() == heddlev1.Decision_DECISION_CANCEL
 	return &r
 }

@@ -91,6 +91,9 @@ type turn struct {
 	mu     sync.Mutex
 	row    *heddlev1.Turn
 	inputs []*heddlev1.UserMessage
+	denied denials
+	// witnessed is the history for those who read it beside the turn.
+	witnessed []*heddlev1.HistoryEntry
 	// closed means that no input is taken any more.
 	closed bool
 	// dropRequest ends the open model request; nil while there is none.
@@ -310,6 +313,9 @@ func (t *turn) commit(events ...*heddlev1.Event) error {
 // remember adds to what the model is shown and returns the event for it.
 func (t *turn) remember(entries ...*heddlev1.HistoryEntry) *heddlev1.Event {
 	t.history = append(t.history, entries...)
+	t.mu.Lock()
+	t.witnessed = t.history[:len(t.history):len(t.history)]
+	t.mu.Unlock()
 	ev := historyAppended(t.row.GetId(), entries...)
 	ev.GetHistoryAppended().Private = t.private
 	return ev
@@ -346,6 +352,9 @@ func (t *turn) readHistory() error {
 	t.mu.Unlock()
 	if !t.private {
 		t.history = history
+		t.mu.Lock()
+		t.witnessed = history[:len(history):len(history)]
+		t.mu.Unlock()
 		return nil
 	}
 	t.outer = history

@@ -18,6 +18,7 @@ const (
 	ByClient    = "client"
 	ByDeadline  = "deadline"
 	ByInterrupt = "interrupt"
+	ByReviewer  = "reviewer"
 )
 
 // Barrier is an append that can be waited for until it is durable.
@@ -112,6 +113,15 @@ func (p *Pending) Decide(ctx context.Context, d heddlev1.Decision, amendment []s
 // Answer is Decide for a question that has an answer of its own; answer is nil
 // where there is none.
 func (p *Pending) Answer(ctx context.Context, d heddlev1.Decision, amendment []string, answer *structpb.Value, by string) (a *heddlev1.Approval, won bool, err error) {
+	return p.settle(ctx, d, amendment, by, func(a *heddlev1.Approval) { a.Answer = answer })
+}
+
+// Judge is Decide for the reviewer, whose verdict is recorded with the decision.
+func (p *Pending) Judge(ctx context.Context, d heddlev1.Decision, v *heddlev1.ReviewVerdict) (a *heddlev1.Approval, won bool, err error) {
+	return p.settle(ctx, d, nil, ByReviewer, func(a *heddlev1.Approval) { a.Review = v })
+}
+
+func (p *Pending) settle(ctx context.Context, d heddlev1.Decision, amendment []string, by string, note func(*heddlev1.Approval)) (a *heddlev1.Approval, won bool, err error) {
 	p.decide.Lock()
 	defer p.decide.Unlock()
 	if p.decided {
@@ -126,7 +136,8 @@ func (p *Pending) Answer(ctx context.Context, d heddlev1.Decision, amendment []s
 	}
 	decided := proto.CloneOf(p.approval)
 	decided.Decision = d
-	decided.DecidedBy, decided.Answer = by, answer
+	decided.DecidedBy = by
+	note(decided)
 	decided.DecidedAtMs = p.broker.clock().UnixMilli()
 	events := []*heddlev1.Event{{TurnId: decided.GetTurnId(), Payload: &heddlev1.Event_ApprovalResolved{
 		ApprovalResolved: &heddlev1.ApprovalResolved{Approval: proto.CloneOf(decided)}}}}

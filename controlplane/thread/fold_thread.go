@@ -15,6 +15,8 @@ func (s *State) waiting(ch *Changes) {
 	approval, input := false, false
 	for _, a := range s.Approvals {
 		switch {
+		case a.GetReviewer() != "":
+			// No person is waited for.
 		case a.GetUserInput() != nil:
 			input = true
 		case a.GetDynamicTool() == nil:

@@ -162,6 +162,9 @@ func (s *Server) welcome(c *client, t *heddlev1.Thread, lastTurn string, pending
 	goal := goalNote(t.GetId(), "", t.GetGoal(), 0)
 	c.tell(goal.method, goal.params)
 	for _, a := range pending {
+		if a.GetReviewer() != "" {
+			continue
+		}
 		if err := c.ask(c.ctx, a); err != nil {
 			s.log.Debug("asking again failed", "thread", t.GetId(), "error", err)
 		}

@@ -61,6 +61,7 @@ func (tr *translator) status() protocol.Status {
 // waited for like a person.
 func (tr *translator) asked(a *heddlev1.Approval) {
 	switch {
+	case a.GetReviewer() != "":
 	case a.GetUserInput() != nil:
 		tr.inputs[a.GetId()] = true
 	case a.GetDynamicTool() == nil:
@@ -182,6 +183,9 @@ func (tr *translator) detail(e *heddlev1.Event, emit func(note) error) error {
 		n = note{method: "account/rateLimits/updated", params: map[string]any{"rateLimits": protocol.RateLimits{}}}
 	case *heddlev1.Event_WarningRaised:
 		n.method, n.params = "warning", warningParams(tr.thread, p.WarningRaised.GetMessage())
+		if p.WarningRaised.GetReviewer() {
+			n.method, n.params = "guardianWarning", reviewerWarning{tr.thread, p.WarningRaised.GetMessage()}
+		}
 	case *heddlev1.Event_SettingsChanged:
 		n.method = "thread/settings/updated"
 		n.params = map[string]any{"threadId": tr.thread, "threadSettings": protocol.FromSettings(p.SettingsChanged.GetSettings())}
@@ -397,6 +401,9 @@ func (tr *translator) errorRaised(e *heddlev1.Event, p *heddlev1.ErrorRaised, em
 }
 
 func (tr *translator) approvalRequested(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
+	if a.GetReviewer() != "" {
+		return tr.local(emit, reviewStarted(e, a))
+	}
 	tr.asked(a)
 	if err := tr.showStatus(emit); err != nil {
 		return err
@@ -405,6 +412,9 @@ func (tr *translator) approvalRequested(e *heddlev1.Event, a *heddlev1.Approval,
 }
 
 func (tr *translator) approvalResolved(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
+	if a.GetReviewer() != "" {
+		return tr.local(emit, reviewCompleted(e, a))
+	}
 	delete(tr.pending, a.GetId())
 	delete(tr.inputs, a.GetId())
 	id := a.GetRequestId()

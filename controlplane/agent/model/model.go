@@ -41,6 +41,9 @@ type Request struct {
 	ServiceTier string
 	// OutputSchema is a JSON schema for the final answer; nil for free text.
 	OutputSchema map[string]any
+	// LooseSchema says that the schema has optional members, which the strict form
+	// of some services does not allow.
+	LooseSchema bool
 
 	ThreadID   string
 	SessionID  string

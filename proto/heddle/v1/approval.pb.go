@@ -174,7 +174,11 @@ type Approval struct {
 	// What the client answered besides the decision: the answers to a
 	// UserInputRequest, the result of a DynamicToolRequest, or the action, content
 	// and _meta of an answer to an ElicitationRequest.
-	Answer        *structpb.Value `protobuf:"bytes,22,opt,name=answer,proto3" json:"answer,omitempty"`
+	Answer *structpb.Value `protobuf:"bytes,22,opt,name=answer,proto3" json:"answer,omitempty"`
+	// Who is asked: empty for the client, "auto_review" for a reviewer model.
+	Reviewer string `protobuf:"bytes,40,opt,name=reviewer,proto3" json:"reviewer,omitempty"`
+	// What the reviewer found; unset while it reads and where it did not answer.
+	Review        *ReviewVerdict `protobuf:"bytes,41,opt,name=review,proto3" json:"review,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,6 +384,20 @@ func (x *Approval) GetAnswer() *structpb.Value {
 	return nil
 }
 
+func (x *Approval) GetReviewer() string {
+	if x != nil {
+		return x.Reviewer
+	}
+	return ""
+}
+
+func (x *Approval) GetReview() *ReviewVerdict {
+	if x != nil {
+		return x.Review
+	}
+	return nil
+}
+
 type isApproval_Subject interface {
 	isApproval_Subject()
 }
@@ -414,6 +432,79 @@ func (*Approval_DynamicTool) isApproval_Subject() {}
 
 func (*Approval_Elicitation) isApproval_Subject() {}
 
+// ReviewVerdict is the judgement of a reviewer model about one action.
+type ReviewVerdict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "approved", "denied", "timedOut" or "aborted": the last two decline, since
+	// nothing was judged.
+	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// "low", "medium", "high", "critical"; empty when the reviewer did not say.
+	RiskLevel string `protobuf:"bytes,2,opt,name=risk_level,json=riskLevel,proto3" json:"risk_level,omitempty"`
+	// "unknown", "low", "medium", "high"; empty when the reviewer did not say.
+	UserAuthorization string `protobuf:"bytes,3,opt,name=user_authorization,json=userAuthorization,proto3" json:"user_authorization,omitempty"`
+	Rationale         string `protobuf:"bytes,4,opt,name=rationale,proto3" json:"rationale,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ReviewVerdict) Reset() {
+	*x = ReviewVerdict{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReviewVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReviewVerdict) ProtoMessage() {}
+
+func (x *ReviewVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReviewVerdict.ProtoReflect.Descriptor instead.
+func (*ReviewVerdict) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReviewVerdict) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *ReviewVerdict) GetRiskLevel() string {
+	if x != nil {
+		return x.RiskLevel
+	}
+	return ""
+}
+
+func (x *ReviewVerdict) GetUserAuthorization() string {
+	if x != nil {
+		return x.UserAuthorization
+	}
+	return ""
+}
+
+func (x *ReviewVerdict) GetRationale() string {
+	if x != nil {
+		return x.Rationale
+	}
+	return ""
+}
+
 type CommandApproval struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Command           string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
@@ -425,14 +516,16 @@ type CommandApproval struct {
 	Escalated bool           `protobuf:"varint,6,opt,name=escalated,proto3" json:"escalated,omitempty"`
 	Policy    *SandboxPolicy `protobuf:"bytes,7,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Set when the question is whether the running command may reach a host.
-	Network       *NetworkContext `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
+	Network *NetworkContext `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
+	// Set when the question is whether something may be written to a process.
+	Stdin         *StdinContext `protobuf:"bytes,9,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommandApproval) Reset() {
 	*x = CommandApproval{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[1]
+	mi := &file_heddle_v1_approval_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +537,7 @@ func (x *CommandApproval) String() string {
 func (*CommandApproval) ProtoMessage() {}
 
 func (x *CommandApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[1]
+	mi := &file_heddle_v1_approval_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +550,7 @@ func (x *CommandApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandApproval.ProtoReflect.Descriptor instead.
 func (*CommandApproval) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{1}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CommandApproval) GetCommand() string {
@@ -516,6 +609,66 @@ func (x *CommandApproval) GetNetwork() *NetworkContext {
 	return nil
 }
 
+func (x *CommandApproval) GetStdin() *StdinContext {
+	if x != nil {
+		return x.Stdin
+	}
+	return nil
+}
+
+// StdinContext is what is to be written to a running process.
+type StdinContext struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId     string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StdinContext) Reset() {
+	*x = StdinContext{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StdinContext) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StdinContext) ProtoMessage() {}
+
+func (x *StdinContext) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StdinContext.ProtoReflect.Descriptor instead.
+func (*StdinContext) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StdinContext) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *StdinContext) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // NetworkContext is a destination that a command asks for.
 type NetworkContext struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -529,7 +682,7 @@ type NetworkContext struct {
 
 func (x *NetworkContext) Reset() {
 	*x = NetworkContext{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[2]
+	mi := &file_heddle_v1_approval_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +694,7 @@ func (x *NetworkContext) String() string {
 func (*NetworkContext) ProtoMessage() {}
 
 func (x *NetworkContext) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[2]
+	mi := &file_heddle_v1_approval_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +707,7 @@ func (x *NetworkContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkContext.ProtoReflect.Descriptor instead.
 func (*NetworkContext) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NetworkContext) GetHost() string {
@@ -582,13 +735,14 @@ type FileChangeApproval struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Changes       []*FileUpdate          `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
 	GrantRoot     string                 `protobuf:"bytes,2,opt,name=grant_root,json=grantRoot,proto3" json:"grant_root,omitempty"`
+	Cwd           string                 `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FileChangeApproval) Reset() {
 	*x = FileChangeApproval{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	mi := &file_heddle_v1_approval_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +754,7 @@ func (x *FileChangeApproval) String() string {
 func (*FileChangeApproval) ProtoMessage() {}
 
 func (x *FileChangeApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[3]
+	mi := &file_heddle_v1_approval_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +767,7 @@ func (x *FileChangeApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChangeApproval.ProtoReflect.Descriptor instead.
 func (*FileChangeApproval) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FileChangeApproval) GetChanges() []*FileUpdate {
@@ -630,6 +784,13 @@ func (x *FileChangeApproval) GetGrantRoot() string {
 	return ""
 }
 
+func (x *FileChangeApproval) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
 // UserInputRequest puts questions of the model to the person.
 type UserInputRequest struct {
 	state         protoimpl.MessageState       `protogen:"open.v1"`
@@ -640,7 +801,7 @@ type UserInputRequest struct {
 
 func (x *UserInputRequest) Reset() {
 	*x = UserInputRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +813,7 @@ func (x *UserInputRequest) String() string {
 func (*UserInputRequest) ProtoMessage() {}
 
 func (x *UserInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[4]
+	mi := &file_heddle_v1_approval_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +826,7 @@ func (x *UserInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserInputRequest.ProtoReflect.Descriptor instead.
 func (*UserInputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UserInputRequest) GetQuestions() []*UserInputRequest_Question {
@@ -688,7 +849,7 @@ type DynamicToolRequest struct {
 
 func (x *DynamicToolRequest) Reset() {
 	*x = DynamicToolRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[5]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +861,7 @@ func (x *DynamicToolRequest) String() string {
 func (*DynamicToolRequest) ProtoMessage() {}
 
 func (x *DynamicToolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[5]
+	mi := &file_heddle_v1_approval_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +874,7 @@ func (x *DynamicToolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicToolRequest.ProtoReflect.Descriptor instead.
 func (*DynamicToolRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DynamicToolRequest) GetCallId() string {
@@ -766,7 +927,7 @@ type ElicitationRequest struct {
 
 func (x *ElicitationRequest) Reset() {
 	*x = ElicitationRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +939,7 @@ func (x *ElicitationRequest) String() string {
 func (*ElicitationRequest) ProtoMessage() {}
 
 func (x *ElicitationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[6]
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +952,7 @@ func (x *ElicitationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ElicitationRequest.ProtoReflect.Descriptor instead.
 func (*ElicitationRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ElicitationRequest) GetServer() string {
@@ -864,7 +1025,7 @@ type ResolveApprovalRequest struct {
 
 func (x *ResolveApprovalRequest) Reset() {
 	*x = ResolveApprovalRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[7]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1037,7 @@ func (x *ResolveApprovalRequest) String() string {
 func (*ResolveApprovalRequest) ProtoMessage() {}
 
 func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[7]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1050,7 @@ func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalRequest.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResolveApprovalRequest) GetThreadId() string {
@@ -937,7 +1098,7 @@ type ResolveApprovalResponse struct {
 
 func (x *ResolveApprovalResponse) Reset() {
 	*x = ResolveApprovalResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1110,7 @@ func (x *ResolveApprovalResponse) String() string {
 func (*ResolveApprovalResponse) ProtoMessage() {}
 
 func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1123,7 @@ func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalResponse.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResolveApprovalResponse) GetApproval() *Approval {
@@ -988,7 +1149,7 @@ type ListPendingApprovalsRequest struct {
 
 func (x *ListPendingApprovalsRequest) Reset() {
 	*x = ListPendingApprovalsRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1161,7 @@ func (x *ListPendingApprovalsRequest) String() string {
 func (*ListPendingApprovalsRequest) ProtoMessage() {}
 
 func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1174,7 @@ func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListPendingApprovalsRequest) GetThreadId() string {
@@ -1032,7 +1193,7 @@ type ListPendingApprovalsResponse struct {
 
 func (x *ListPendingApprovalsResponse) Reset() {
 	*x = ListPendingApprovalsResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1205,7 @@ func (x *ListPendingApprovalsResponse) String() string {
 func (*ListPendingApprovalsResponse) ProtoMessage() {}
 
 func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1218,7 @@ func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListPendingApprovalsResponse) GetApprovals() []*Approval {
@@ -1079,7 +1240,7 @@ type UserInputRequest_Question struct {
 
 func (x *UserInputRequest_Question) Reset() {
 	*x = UserInputRequest_Question{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1252,7 @@ func (x *UserInputRequest_Question) String() string {
 func (*UserInputRequest_Question) ProtoMessage() {}
 
 func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1265,7 @@ func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserInputRequest_Question.ProtoReflect.Descriptor instead.
 func (*UserInputRequest_Question) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4, 0}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6, 0}
 }
 
 func (x *UserInputRequest_Question) GetId() string {
@@ -1145,7 +1306,7 @@ type UserInputRequest_Option struct {
 
 func (x *UserInputRequest_Option) Reset() {
 	*x = UserInputRequest_Option{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[12]
+	mi := &file_heddle_v1_approval_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1318,7 @@ func (x *UserInputRequest_Option) String() string {
 func (*UserInputRequest_Option) ProtoMessage() {}
 
 func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[12]
+	mi := &file_heddle_v1_approval_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1331,7 @@ func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserInputRequest_Option.ProtoReflect.Descriptor instead.
 func (*UserInputRequest_Option) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{4, 1}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{6, 1}
 }
 
 func (x *UserInputRequest_Option) GetLabel() string {
@@ -1191,7 +1352,7 @@ var File_heddle_v1_approval_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\n" +
-	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xab\a\n" +
+	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xf9\a\n" +
 	"\bApproval\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -1220,8 +1381,16 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"decided_by\x18\x10 \x01(\tR\tdecidedBy\x12\"\n" +
 	"\rdecided_at_ms\x18\x11 \x01(\x03R\vdecidedAtMs\x12+\n" +
 	"\x12item_started_at_ms\x18\x12 \x01(\x03R\x0fitemStartedAtMs\x12.\n" +
-	"\x06answer\x18\x16 \x01(\v2\x16.google.protobuf.ValueR\x06answerB\t\n" +
-	"\asubject\"\xb9\x02\n" +
+	"\x06answer\x18\x16 \x01(\v2\x16.google.protobuf.ValueR\x06answer\x12\x1a\n" +
+	"\breviewer\x18( \x01(\tR\breviewer\x120\n" +
+	"\x06review\x18) \x01(\v2\x18.heddle.v1.ReviewVerdictR\x06reviewB\t\n" +
+	"\asubject\"\x93\x01\n" +
+	"\rReviewVerdict\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1d\n" +
+	"\n" +
+	"risk_level\x18\x02 \x01(\tR\triskLevel\x12-\n" +
+	"\x12user_authorization\x18\x03 \x01(\tR\x11userAuthorization\x12\x1c\n" +
+	"\trationale\x18\x04 \x01(\tR\trationale\"\xe8\x02\n" +
 	"\x0fCommandApproval\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
@@ -1230,15 +1399,21 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\x12proposed_amendment\x18\x05 \x03(\tR\x11proposedAmendment\x12\x1c\n" +
 	"\tescalated\x18\x06 \x01(\bR\tescalated\x120\n" +
 	"\x06policy\x18\a \x01(\v2\x18.heddle.v1.SandboxPolicyR\x06policy\x123\n" +
-	"\anetwork\x18\b \x01(\v2\x19.heddle.v1.NetworkContextR\anetwork\"T\n" +
+	"\anetwork\x18\b \x01(\v2\x19.heddle.v1.NetworkContextR\anetwork\x12-\n" +
+	"\x05stdin\x18\t \x01(\v2\x17.heddle.v1.StdinContextR\x05stdin\"A\n" +
+	"\fStdinContext\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"T\n" +
 	"\x0eNetworkContext\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x12\n" +
-	"\x04port\x18\x03 \x01(\rR\x04port\"d\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\"v\n" +
 	"\x12FileChangeApproval\x12/\n" +
 	"\achanges\x18\x01 \x03(\v2\x15.heddle.v1.FileUpdateR\achanges\x12\x1d\n" +
 	"\n" +
-	"grant_root\x18\x02 \x01(\tR\tgrantRoot\"\xa7\x02\n" +
+	"grant_root\x18\x02 \x01(\tR\tgrantRoot\x12\x10\n" +
+	"\x03cwd\x18\x03 \x01(\tR\x03cwd\"\xa7\x02\n" +
 	"\x10UserInputRequest\x12B\n" +
 	"\tquestions\x18\x01 \x03(\v2$.heddle.v1.UserInputRequest.QuestionR\tquestions\x1a\x8c\x01\n" +
 	"\bQuestion\x12\x0e\n" +
@@ -1307,61 +1482,65 @@ func file_heddle_v1_approval_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_heddle_v1_approval_proto_goTypes = []any{
 	(Risk)(0),                            // 0: heddle.v1.Risk
 	(Decision)(0),                        // 1: heddle.v1.Decision
 	(*Approval)(nil),                     // 2: heddle.v1.Approval
-	(*CommandApproval)(nil),              // 3: heddle.v1.CommandApproval
-	(*NetworkContext)(nil),               // 4: heddle.v1.NetworkContext
-	(*FileChangeApproval)(nil),           // 5: heddle.v1.FileChangeApproval
-	(*UserInputRequest)(nil),             // 6: heddle.v1.UserInputRequest
-	(*DynamicToolRequest)(nil),           // 7: heddle.v1.DynamicToolRequest
-	(*ElicitationRequest)(nil),           // 8: heddle.v1.ElicitationRequest
-	(*ResolveApprovalRequest)(nil),       // 9: heddle.v1.ResolveApprovalRequest
-	(*ResolveApprovalResponse)(nil),      // 10: heddle.v1.ResolveApprovalResponse
-	(*ListPendingApprovalsRequest)(nil),  // 11: heddle.v1.ListPendingApprovalsRequest
-	(*ListPendingApprovalsResponse)(nil), // 12: heddle.v1.ListPendingApprovalsResponse
-	(*UserInputRequest_Question)(nil),    // 13: heddle.v1.UserInputRequest.Question
-	(*UserInputRequest_Option)(nil),      // 14: heddle.v1.UserInputRequest.Option
-	(*structpb.Value)(nil),               // 15: google.protobuf.Value
-	(*CommandAction)(nil),                // 16: heddle.v1.CommandAction
-	(*SandboxPolicy)(nil),                // 17: heddle.v1.SandboxPolicy
-	(*FileUpdate)(nil),                   // 18: heddle.v1.FileUpdate
-	(*structpb.Struct)(nil),              // 19: google.protobuf.Struct
+	(*ReviewVerdict)(nil),                // 3: heddle.v1.ReviewVerdict
+	(*CommandApproval)(nil),              // 4: heddle.v1.CommandApproval
+	(*StdinContext)(nil),                 // 5: heddle.v1.StdinContext
+	(*NetworkContext)(nil),               // 6: heddle.v1.NetworkContext
+	(*FileChangeApproval)(nil),           // 7: heddle.v1.FileChangeApproval
+	(*UserInputRequest)(nil),             // 8: heddle.v1.UserInputRequest
+	(*DynamicToolRequest)(nil),           // 9: heddle.v1.DynamicToolRequest
+	(*ElicitationRequest)(nil),           // 10: heddle.v1.ElicitationRequest
+	(*ResolveApprovalRequest)(nil),       // 11: heddle.v1.ResolveApprovalRequest
+	(*ResolveApprovalResponse)(nil),      // 12: heddle.v1.ResolveApprovalResponse
+	(*ListPendingApprovalsRequest)(nil),  // 13: heddle.v1.ListPendingApprovalsRequest
+	(*ListPendingApprovalsResponse)(nil), // 14: heddle.v1.ListPendingApprovalsResponse
+	(*UserInputRequest_Question)(nil),    // 15: heddle.v1.UserInputRequest.Question
+	(*UserInputRequest_Option)(nil),      // 16: heddle.v1.UserInputRequest.Option
+	(*structpb.Value)(nil),               // 17: google.protobuf.Value
+	(*CommandAction)(nil),                // 18: heddle.v1.CommandAction
+	(*SandboxPolicy)(nil),                // 19: heddle.v1.SandboxPolicy
+	(*FileUpdate)(nil),                   // 20: heddle.v1.FileUpdate
+	(*structpb.Struct)(nil),              // 21: google.protobuf.Struct
 }
 var file_heddle_v1_approval_proto_depIdxs = []int32{
-	3,  // 0: heddle.v1.Approval.command:type_name -> heddle.v1.CommandApproval
-	5,  // 1: heddle.v1.Approval.file_change:type_name -> heddle.v1.FileChangeApproval
-	6,  // 2: heddle.v1.Approval.user_input:type_name -> heddle.v1.UserInputRequest
-	7,  // 3: heddle.v1.Approval.dynamic_tool:type_name -> heddle.v1.DynamicToolRequest
-	8,  // 4: heddle.v1.Approval.elicitation:type_name -> heddle.v1.ElicitationRequest
+	4,  // 0: heddle.v1.Approval.command:type_name -> heddle.v1.CommandApproval
+	7,  // 1: heddle.v1.Approval.file_change:type_name -> heddle.v1.FileChangeApproval
+	8,  // 2: heddle.v1.Approval.user_input:type_name -> heddle.v1.UserInputRequest
+	9,  // 3: heddle.v1.Approval.dynamic_tool:type_name -> heddle.v1.DynamicToolRequest
+	10, // 4: heddle.v1.Approval.elicitation:type_name -> heddle.v1.ElicitationRequest
 	0,  // 5: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
 	1,  // 6: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
 	1,  // 7: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
-	15, // 8: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
-	16, // 9: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
-	17, // 10: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
-	4,  // 11: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
-	18, // 12: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
-	13, // 13: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
-	15, // 14: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
-	15, // 15: heddle.v1.ElicitationRequest.requested_schema:type_name -> google.protobuf.Value
-	19, // 16: heddle.v1.ElicitationRequest.meta:type_name -> google.protobuf.Struct
-	1,  // 17: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
-	15, // 18: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
-	2,  // 19: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
-	2,  // 20: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
-	14, // 21: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
-	9,  // 22: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
-	11, // 23: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
-	10, // 24: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
-	12, // 25: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
-	24, // [24:26] is the sub-list for method output_type
-	22, // [22:24] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	17, // 8: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
+	3,  // 9: heddle.v1.Approval.review:type_name -> heddle.v1.ReviewVerdict
+	18, // 10: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
+	19, // 11: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
+	6,  // 12: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
+	5,  // 13: heddle.v1.CommandApproval.stdin:type_name -> heddle.v1.StdinContext
+	20, // 14: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
+	15, // 15: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
+	17, // 16: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
+	17, // 17: heddle.v1.ElicitationRequest.requested_schema:type_name -> google.protobuf.Value
+	21, // 18: heddle.v1.ElicitationRequest.meta:type_name -> google.protobuf.Struct
+	1,  // 19: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
+	17, // 20: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
+	2,  // 21: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
+	2,  // 22: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
+	16, // 23: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
+	11, // 24: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
+	13, // 25: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
+	12, // 26: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
+	14, // 27: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
+	26, // [26:28] is the sub-list for method output_type
+	24, // [24:26] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_approval_proto_init() }
@@ -1384,7 +1563,7 @@ func file_heddle_v1_approval_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_approval_proto_rawDesc), len(file_heddle_v1_approval_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

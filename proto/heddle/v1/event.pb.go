@@ -1921,8 +1921,10 @@ func (x *ErrorRaised) GetWillRetry() bool {
 }
 
 type WarningRaised struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Message string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// True when it is about the reviewer of approvals.
+	Reviewer      bool `protobuf:"varint,2,opt,name=reviewer,proto3" json:"reviewer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1962,6 +1964,13 @@ func (x *WarningRaised) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *WarningRaised) GetReviewer() bool {
+	if x != nil {
+		return x.Reviewer
+	}
+	return false
 }
 
 // WorkspaceSeen is what an executor found in the thread's folder. It makes no
@@ -3065,8 +3074,11 @@ type HistoryMessage struct {
 	Role  string         `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Parts []*HistoryPart `protobuf:"bytes,2,rep,name=parts,proto3" json:"parts,omitempty"`
 	// The model's own id for an assistant message.
-	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	Phase         string `protobuf:"bytes,4,opt,name=phase,proto3" json:"phase,omitempty"`
+	Id    string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	Phase string `protobuf:"bytes,4,opt,name=phase,proto3" json:"phase,omitempty"`
+	// True when a person said it in just these words: it is the input of a turn, and
+	// neither a file of the workspace nor anybody else's text.
+	Person        bool `protobuf:"varint,5,opt,name=person,proto3" json:"person,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3127,6 +3139,13 @@ func (x *HistoryMessage) GetPhase() string {
 		return x.Phase
 	}
 	return ""
+}
+
+func (x *HistoryMessage) GetPerson() bool {
+	if x != nil {
+		return x.Person
+	}
+	return false
 }
 
 type HistoryPart struct {
@@ -4043,9 +4062,10 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\vErrorRaised\x12*\n" +
 	"\x05error\x18\x01 \x01(\v2\x14.heddle.v1.TurnErrorR\x05error\x12\x1d\n" +
 	"\n" +
-	"will_retry\x18\x02 \x01(\bR\twillRetry\")\n" +
+	"will_retry\x18\x02 \x01(\bR\twillRetry\"E\n" +
 	"\rWarningRaised\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"f\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1a\n" +
+	"\breviewer\x18\x02 \x01(\bR\breviewer\"f\n" +
 	"\rWorkspaceSeen\x12$\n" +
 	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\x12/\n" +
 	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"6\n" +
@@ -4114,12 +4134,13 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\vtool_output\x18\x03 \x01(\v2\x15.heddle.v1.ToolOutputH\x00R\n" +
 	"toolOutput\x12;\n" +
 	"\treasoning\x18\x04 \x01(\v2\x1b.heddle.v1.HistoryReasoningH\x00R\treasoningB\a\n" +
-	"\x05entry\"x\n" +
+	"\x05entry\"\x90\x01\n" +
 	"\x0eHistoryMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12,\n" +
 	"\x05parts\x18\x02 \x03(\v2\x16.heddle.v1.HistoryPartR\x05parts\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x14\n" +
-	"\x05phase\x18\x04 \x01(\tR\x05phase\"J\n" +
+	"\x05phase\x18\x04 \x01(\tR\x05phase\x12\x16\n" +
+	"\x06person\x18\x05 \x01(\bR\x06person\"J\n" +
 	"\vHistoryPart\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x1d\n" +
 	"\timage_url\x18\x02 \x01(\tH\x00R\bimageUrlB\x06\n" +

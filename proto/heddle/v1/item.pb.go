@@ -104,6 +104,7 @@ type Item struct {
 	//	*Item_ContextCompaction
 	//	*Item_WebSearch
 	//	*Item_ReviewMode
+	//	*Item_AgentCall
 	Content       isItem_Content `protobuf_oneof:"content"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -289,6 +290,15 @@ func (x *Item) GetReviewMode() *ReviewMode {
 	return nil
 }
 
+func (x *Item) GetAgentCall() *AgentCall {
+	if x != nil {
+		if x, ok := x.Content.(*Item_AgentCall); ok {
+			return x.AgentCall
+		}
+	}
+	return nil
+}
+
 type isItem_Content interface {
 	isItem_Content()
 }
@@ -341,6 +351,10 @@ type Item_ReviewMode struct {
 	ReviewMode *ReviewMode `protobuf:"bytes,21,opt,name=review_mode,json=reviewMode,proto3,oneof"`
 }
 
+type Item_AgentCall struct {
+	AgentCall *AgentCall `protobuf:"bytes,30,opt,name=agent_call,json=agentCall,proto3,oneof"`
+}
+
 func (*Item_UserMessage) isItem_Content() {}
 
 func (*Item_AgentMessage) isItem_Content() {}
@@ -365,6 +379,160 @@ func (*Item_WebSearch) isItem_Content() {}
 
 func (*Item_ReviewMode) isItem_Content() {}
 
+func (*Item_AgentCall) isItem_Content() {}
+
+// AgentCall is one call of a tool that deals with sub-agents.
+type AgentCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "spawnAgent", "sendInput", "resumeAgent", "wait" or "closeAgent".
+	Tool              string   `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"`
+	SenderThreadId    string   `protobuf:"bytes,2,opt,name=sender_thread_id,json=senderThreadId,proto3" json:"sender_thread_id,omitempty"`
+	ReceiverThreadIds []string `protobuf:"bytes,3,rep,name=receiver_thread_ids,json=receiverThreadIds,proto3" json:"receiver_thread_ids,omitempty"`
+	Prompt            string   `protobuf:"bytes,4,opt,name=prompt,proto3" json:"prompt,omitempty"`
+	// Asked for with the call; empty where the sub-agent takes its parent's.
+	Model           string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	ReasoningEffort string `protobuf:"bytes,6,opt,name=reasoning_effort,json=reasoningEffort,proto3" json:"reasoning_effort,omitempty"`
+	// The last known state of the agents concerned, by thread id.
+	States        map[string]*AgentState `protobuf:"bytes,7,rep,name=states,proto3" json:"states,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentCall) Reset() {
+	*x = AgentCall{}
+	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentCall) ProtoMessage() {}
+
+func (x *AgentCall) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentCall.ProtoReflect.Descriptor instead.
+func (*AgentCall) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentCall) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *AgentCall) GetSenderThreadId() string {
+	if x != nil {
+		return x.SenderThreadId
+	}
+	return ""
+}
+
+func (x *AgentCall) GetReceiverThreadIds() []string {
+	if x != nil {
+		return x.ReceiverThreadIds
+	}
+	return nil
+}
+
+func (x *AgentCall) GetPrompt() string {
+	if x != nil {
+		return x.Prompt
+	}
+	return ""
+}
+
+func (x *AgentCall) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *AgentCall) GetReasoningEffort() string {
+	if x != nil {
+		return x.ReasoningEffort
+	}
+	return ""
+}
+
+func (x *AgentCall) GetStates() map[string]*AgentState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+// AgentState is what a sub-agent is at.
+type AgentState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "pendingInit", "running", "interrupted", "completed", "errored", "shutdown" or
+	// "notFound".
+	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// Its last message, or what went wrong.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentState) Reset() {
+	*x = AgentState{}
+	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentState) ProtoMessage() {}
+
+func (x *AgentState) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentState.ProtoReflect.Descriptor instead.
+func (*AgentState) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AgentState) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *AgentState) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // InputPart is one part of what a person gave to a turn.
 type InputPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -386,7 +554,7 @@ type InputPart struct {
 
 func (x *InputPart) Reset() {
 	*x = InputPart{}
-	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	mi := &file_heddle_v1_item_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -398,7 +566,7 @@ func (x *InputPart) String() string {
 func (*InputPart) ProtoMessage() {}
 
 func (x *InputPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	mi := &file_heddle_v1_item_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -411,7 +579,7 @@ func (x *InputPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputPart.ProtoReflect.Descriptor instead.
 func (*InputPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{1}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *InputPart) GetPart() isInputPart_Part {
@@ -520,7 +688,7 @@ type UserMessage struct {
 
 func (x *UserMessage) Reset() {
 	*x = UserMessage{}
-	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	mi := &file_heddle_v1_item_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +700,7 @@ func (x *UserMessage) String() string {
 func (*UserMessage) ProtoMessage() {}
 
 func (x *UserMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	mi := &file_heddle_v1_item_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +713,7 @@ func (x *UserMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserMessage.ProtoReflect.Descriptor instead.
 func (*UserMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UserMessage) GetParts() []*InputPart {
@@ -573,7 +741,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_heddle_v1_item_proto_msgTypes[3]
+	mi := &file_heddle_v1_item_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +753,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[3]
+	mi := &file_heddle_v1_item_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +766,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -625,7 +793,7 @@ type Reasoning struct {
 
 func (x *Reasoning) Reset() {
 	*x = Reasoning{}
-	mi := &file_heddle_v1_item_proto_msgTypes[4]
+	mi := &file_heddle_v1_item_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +805,7 @@ func (x *Reasoning) String() string {
 func (*Reasoning) ProtoMessage() {}
 
 func (x *Reasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[4]
+	mi := &file_heddle_v1_item_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +818,7 @@ func (x *Reasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reasoning.ProtoReflect.Descriptor instead.
 func (*Reasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Reasoning) GetSummary() []string {
@@ -682,7 +850,7 @@ type CommandAction struct {
 
 func (x *CommandAction) Reset() {
 	*x = CommandAction{}
-	mi := &file_heddle_v1_item_proto_msgTypes[5]
+	mi := &file_heddle_v1_item_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +862,7 @@ func (x *CommandAction) String() string {
 func (*CommandAction) ProtoMessage() {}
 
 func (x *CommandAction) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[5]
+	mi := &file_heddle_v1_item_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +875,7 @@ func (x *CommandAction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandAction.ProtoReflect.Descriptor instead.
 func (*CommandAction) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CommandAction) GetKind() string {
@@ -776,7 +944,7 @@ type CommandExecution struct {
 
 func (x *CommandExecution) Reset() {
 	*x = CommandExecution{}
-	mi := &file_heddle_v1_item_proto_msgTypes[6]
+	mi := &file_heddle_v1_item_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +956,7 @@ func (x *CommandExecution) String() string {
 func (*CommandExecution) ProtoMessage() {}
 
 func (x *CommandExecution) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[6]
+	mi := &file_heddle_v1_item_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +969,7 @@ func (x *CommandExecution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandExecution.ProtoReflect.Descriptor instead.
 func (*CommandExecution) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CommandExecution) GetCommand() string {
@@ -921,7 +1089,7 @@ type ProcessVerdict struct {
 
 func (x *ProcessVerdict) Reset() {
 	*x = ProcessVerdict{}
-	mi := &file_heddle_v1_item_proto_msgTypes[7]
+	mi := &file_heddle_v1_item_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1101,7 @@ func (x *ProcessVerdict) String() string {
 func (*ProcessVerdict) ProtoMessage() {}
 
 func (x *ProcessVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[7]
+	mi := &file_heddle_v1_item_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1114,7 @@ func (x *ProcessVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessVerdict.ProtoReflect.Descriptor instead.
 func (*ProcessVerdict) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ProcessVerdict) GetSignal() int32 {
@@ -1016,7 +1184,7 @@ type PathViolation struct {
 
 func (x *PathViolation) Reset() {
 	*x = PathViolation{}
-	mi := &file_heddle_v1_item_proto_msgTypes[8]
+	mi := &file_heddle_v1_item_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1196,7 @@ func (x *PathViolation) String() string {
 func (*PathViolation) ProtoMessage() {}
 
 func (x *PathViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[8]
+	mi := &file_heddle_v1_item_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1209,7 @@ func (x *PathViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathViolation.ProtoReflect.Descriptor instead.
 func (*PathViolation) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PathViolation) GetPath() string {
@@ -1073,7 +1241,7 @@ type ActionError struct {
 
 func (x *ActionError) Reset() {
 	*x = ActionError{}
-	mi := &file_heddle_v1_item_proto_msgTypes[9]
+	mi := &file_heddle_v1_item_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1253,7 @@ func (x *ActionError) String() string {
 func (*ActionError) ProtoMessage() {}
 
 func (x *ActionError) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[9]
+	mi := &file_heddle_v1_item_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1266,7 @@ func (x *ActionError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionError.ProtoReflect.Descriptor instead.
 func (*ActionError) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ActionError) GetCode() string {
@@ -1139,7 +1307,7 @@ type FileUpdate struct {
 
 func (x *FileUpdate) Reset() {
 	*x = FileUpdate{}
-	mi := &file_heddle_v1_item_proto_msgTypes[10]
+	mi := &file_heddle_v1_item_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1319,7 @@ func (x *FileUpdate) String() string {
 func (*FileUpdate) ProtoMessage() {}
 
 func (x *FileUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[10]
+	mi := &file_heddle_v1_item_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1332,7 @@ func (x *FileUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileUpdate.ProtoReflect.Descriptor instead.
 func (*FileUpdate) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FileUpdate) GetPath() string {
@@ -1205,7 +1373,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_heddle_v1_item_proto_msgTypes[11]
+	mi := &file_heddle_v1_item_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1385,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[11]
+	mi := &file_heddle_v1_item_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1398,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FileChange) GetChanges() []*FileUpdate {
@@ -1256,7 +1424,7 @@ type PlanText struct {
 
 func (x *PlanText) Reset() {
 	*x = PlanText{}
-	mi := &file_heddle_v1_item_proto_msgTypes[12]
+	mi := &file_heddle_v1_item_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1436,7 @@ func (x *PlanText) String() string {
 func (*PlanText) ProtoMessage() {}
 
 func (x *PlanText) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[12]
+	mi := &file_heddle_v1_item_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1449,7 @@ func (x *PlanText) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanText.ProtoReflect.Descriptor instead.
 func (*PlanText) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PlanText) GetText() string {
@@ -1307,7 +1475,7 @@ type McpToolCall struct {
 
 func (x *McpToolCall) Reset() {
 	*x = McpToolCall{}
-	mi := &file_heddle_v1_item_proto_msgTypes[13]
+	mi := &file_heddle_v1_item_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1487,7 @@ func (x *McpToolCall) String() string {
 func (*McpToolCall) ProtoMessage() {}
 
 func (x *McpToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[13]
+	mi := &file_heddle_v1_item_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1500,7 @@ func (x *McpToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpToolCall.ProtoReflect.Descriptor instead.
 func (*McpToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *McpToolCall) GetServer() string {
@@ -1398,7 +1566,7 @@ type DynamicToolCall struct {
 
 func (x *DynamicToolCall) Reset() {
 	*x = DynamicToolCall{}
-	mi := &file_heddle_v1_item_proto_msgTypes[14]
+	mi := &file_heddle_v1_item_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1578,7 @@ func (x *DynamicToolCall) String() string {
 func (*DynamicToolCall) ProtoMessage() {}
 
 func (x *DynamicToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[14]
+	mi := &file_heddle_v1_item_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1591,7 @@ func (x *DynamicToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicToolCall.ProtoReflect.Descriptor instead.
 func (*DynamicToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DynamicToolCall) GetNamespace() string {
@@ -1477,7 +1645,7 @@ type ImageView struct {
 
 func (x *ImageView) Reset() {
 	*x = ImageView{}
-	mi := &file_heddle_v1_item_proto_msgTypes[15]
+	mi := &file_heddle_v1_item_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1657,7 @@ func (x *ImageView) String() string {
 func (*ImageView) ProtoMessage() {}
 
 func (x *ImageView) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[15]
+	mi := &file_heddle_v1_item_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1670,7 @@ func (x *ImageView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageView.ProtoReflect.Descriptor instead.
 func (*ImageView) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ImageView) GetPath() string {
@@ -1520,7 +1688,7 @@ type ContextCompaction struct {
 
 func (x *ContextCompaction) Reset() {
 	*x = ContextCompaction{}
-	mi := &file_heddle_v1_item_proto_msgTypes[16]
+	mi := &file_heddle_v1_item_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1700,7 @@ func (x *ContextCompaction) String() string {
 func (*ContextCompaction) ProtoMessage() {}
 
 func (x *ContextCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[16]
+	mi := &file_heddle_v1_item_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1713,7 @@ func (x *ContextCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextCompaction.ProtoReflect.Descriptor instead.
 func (*ContextCompaction) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{18}
 }
 
 type WebSearch struct {
@@ -1558,7 +1726,7 @@ type WebSearch struct {
 
 func (x *WebSearch) Reset() {
 	*x = WebSearch{}
-	mi := &file_heddle_v1_item_proto_msgTypes[17]
+	mi := &file_heddle_v1_item_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1738,7 @@ func (x *WebSearch) String() string {
 func (*WebSearch) ProtoMessage() {}
 
 func (x *WebSearch) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[17]
+	mi := &file_heddle_v1_item_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1751,7 @@ func (x *WebSearch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebSearch.ProtoReflect.Descriptor instead.
 func (*WebSearch) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WebSearch) GetQuery() string {
@@ -1610,7 +1778,7 @@ type ReviewMode struct {
 
 func (x *ReviewMode) Reset() {
 	*x = ReviewMode{}
-	mi := &file_heddle_v1_item_proto_msgTypes[18]
+	mi := &file_heddle_v1_item_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1790,7 @@ func (x *ReviewMode) String() string {
 func (*ReviewMode) ProtoMessage() {}
 
 func (x *ReviewMode) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[18]
+	mi := &file_heddle_v1_item_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1803,7 @@ func (x *ReviewMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewMode.ProtoReflect.Descriptor instead.
 func (*ReviewMode) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReviewMode) GetEntered() bool {
@@ -1664,7 +1832,7 @@ type InputPart_Reference struct {
 
 func (x *InputPart_Reference) Reset() {
 	*x = InputPart_Reference{}
-	mi := &file_heddle_v1_item_proto_msgTypes[19]
+	mi := &file_heddle_v1_item_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1844,7 @@ func (x *InputPart_Reference) String() string {
 func (*InputPart_Reference) ProtoMessage() {}
 
 func (x *InputPart_Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[19]
+	mi := &file_heddle_v1_item_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1857,7 @@ func (x *InputPart_Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputPart_Reference.ProtoReflect.Descriptor instead.
 func (*InputPart_Reference) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{1, 0}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{3, 0}
 }
 
 func (x *InputPart_Reference) GetKind() string {
@@ -1717,7 +1885,7 @@ var File_heddle_v1_item_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_item_proto_rawDesc = "" +
 	"\n" +
-	"\x14heddle/v1/item.proto\x12\theddle.v1\x1a\x1cgoogle/protobuf/struct.proto\"\x98\a\n" +
+	"\x14heddle/v1/item.proto\x12\theddle.v1\x1a\x1cgoogle/protobuf/struct.proto\"\xcf\a\n" +
 	"\x04Item\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
 	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\"\n" +
@@ -1740,8 +1908,25 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\n" +
 	"web_search\x18\x14 \x01(\v2\x14.heddle.v1.WebSearchH\x00R\twebSearch\x128\n" +
 	"\vreview_mode\x18\x15 \x01(\v2\x15.heddle.v1.ReviewModeH\x00R\n" +
-	"reviewModeB\t\n" +
-	"\acontent\"\xf3\x02\n" +
+	"reviewMode\x125\n" +
+	"\n" +
+	"agent_call\x18\x1e \x01(\v2\x14.heddle.v1.AgentCallH\x00R\tagentCallB\t\n" +
+	"\acontent\"\xde\x02\n" +
+	"\tAgentCall\x12\x12\n" +
+	"\x04tool\x18\x01 \x01(\tR\x04tool\x12(\n" +
+	"\x10sender_thread_id\x18\x02 \x01(\tR\x0esenderThreadId\x12.\n" +
+	"\x13receiver_thread_ids\x18\x03 \x03(\tR\x11receiverThreadIds\x12\x16\n" +
+	"\x06prompt\x18\x04 \x01(\tR\x06prompt\x12\x14\n" +
+	"\x05model\x18\x05 \x01(\tR\x05model\x12)\n" +
+	"\x10reasoning_effort\x18\x06 \x01(\tR\x0freasoningEffort\x128\n" +
+	"\x06states\x18\a \x03(\v2 .heddle.v1.AgentCall.StatesEntryR\x06states\x1aP\n" +
+	"\vStatesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
+	"\x05value\x18\x02 \x01(\v2\x15.heddle.v1.AgentStateR\x05value:\x028\x01\">\n" +
+	"\n" +
+	"AgentState\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\tR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xf3\x02\n" +
 	"\tInputPart\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x1d\n" +
 	"\timage_url\x18\x02 \x01(\tH\x00R\bimageUrl\x12!\n" +
@@ -1877,66 +2062,72 @@ func file_heddle_v1_item_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_item_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_heddle_v1_item_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_heddle_v1_item_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_heddle_v1_item_proto_goTypes = []any{
 	(ItemStatus)(0),             // 0: heddle.v1.ItemStatus
 	(*Item)(nil),                // 1: heddle.v1.Item
-	(*InputPart)(nil),           // 2: heddle.v1.InputPart
-	(*UserMessage)(nil),         // 3: heddle.v1.UserMessage
-	(*AgentMessage)(nil),        // 4: heddle.v1.AgentMessage
-	(*Reasoning)(nil),           // 5: heddle.v1.Reasoning
-	(*CommandAction)(nil),       // 6: heddle.v1.CommandAction
-	(*CommandExecution)(nil),    // 7: heddle.v1.CommandExecution
-	(*ProcessVerdict)(nil),      // 8: heddle.v1.ProcessVerdict
-	(*PathViolation)(nil),       // 9: heddle.v1.PathViolation
-	(*ActionError)(nil),         // 10: heddle.v1.ActionError
-	(*FileUpdate)(nil),          // 11: heddle.v1.FileUpdate
-	(*FileChange)(nil),          // 12: heddle.v1.FileChange
-	(*PlanText)(nil),            // 13: heddle.v1.PlanText
-	(*McpToolCall)(nil),         // 14: heddle.v1.McpToolCall
-	(*DynamicToolCall)(nil),     // 15: heddle.v1.DynamicToolCall
-	(*ImageView)(nil),           // 16: heddle.v1.ImageView
-	(*ContextCompaction)(nil),   // 17: heddle.v1.ContextCompaction
-	(*WebSearch)(nil),           // 18: heddle.v1.WebSearch
-	(*ReviewMode)(nil),          // 19: heddle.v1.ReviewMode
-	(*InputPart_Reference)(nil), // 20: heddle.v1.InputPart.Reference
-	(*structpb.ListValue)(nil),  // 21: google.protobuf.ListValue
-	(*structpb.Value)(nil),      // 22: google.protobuf.Value
-	(*structpb.Struct)(nil),     // 23: google.protobuf.Struct
+	(*AgentCall)(nil),           // 2: heddle.v1.AgentCall
+	(*AgentState)(nil),          // 3: heddle.v1.AgentState
+	(*InputPart)(nil),           // 4: heddle.v1.InputPart
+	(*UserMessage)(nil),         // 5: heddle.v1.UserMessage
+	(*AgentMessage)(nil),        // 6: heddle.v1.AgentMessage
+	(*Reasoning)(nil),           // 7: heddle.v1.Reasoning
+	(*CommandAction)(nil),       // 8: heddle.v1.CommandAction
+	(*CommandExecution)(nil),    // 9: heddle.v1.CommandExecution
+	(*ProcessVerdict)(nil),      // 10: heddle.v1.ProcessVerdict
+	(*PathViolation)(nil),       // 11: heddle.v1.PathViolation
+	(*ActionError)(nil),         // 12: heddle.v1.ActionError
+	(*FileUpdate)(nil),          // 13: heddle.v1.FileUpdate
+	(*FileChange)(nil),          // 14: heddle.v1.FileChange
+	(*PlanText)(nil),            // 15: heddle.v1.PlanText
+	(*McpToolCall)(nil),         // 16: heddle.v1.McpToolCall
+	(*DynamicToolCall)(nil),     // 17: heddle.v1.DynamicToolCall
+	(*ImageView)(nil),           // 18: heddle.v1.ImageView
+	(*ContextCompaction)(nil),   // 19: heddle.v1.ContextCompaction
+	(*WebSearch)(nil),           // 20: heddle.v1.WebSearch
+	(*ReviewMode)(nil),          // 21: heddle.v1.ReviewMode
+	nil,                         // 22: heddle.v1.AgentCall.StatesEntry
+	(*InputPart_Reference)(nil), // 23: heddle.v1.InputPart.Reference
+	(*structpb.ListValue)(nil),  // 24: google.protobuf.ListValue
+	(*structpb.Value)(nil),      // 25: google.protobuf.Value
+	(*structpb.Struct)(nil),     // 26: google.protobuf.Struct
 }
 var file_heddle_v1_item_proto_depIdxs = []int32{
 	0,  // 0: heddle.v1.Item.status:type_name -> heddle.v1.ItemStatus
-	3,  // 1: heddle.v1.Item.user_message:type_name -> heddle.v1.UserMessage
-	4,  // 2: heddle.v1.Item.agent_message:type_name -> heddle.v1.AgentMessage
-	5,  // 3: heddle.v1.Item.reasoning:type_name -> heddle.v1.Reasoning
-	7,  // 4: heddle.v1.Item.command_execution:type_name -> heddle.v1.CommandExecution
-	12, // 5: heddle.v1.Item.file_change:type_name -> heddle.v1.FileChange
-	13, // 6: heddle.v1.Item.plan:type_name -> heddle.v1.PlanText
-	14, // 7: heddle.v1.Item.mcp_tool_call:type_name -> heddle.v1.McpToolCall
-	15, // 8: heddle.v1.Item.dynamic_tool_call:type_name -> heddle.v1.DynamicToolCall
-	16, // 9: heddle.v1.Item.image_view:type_name -> heddle.v1.ImageView
-	17, // 10: heddle.v1.Item.context_compaction:type_name -> heddle.v1.ContextCompaction
-	18, // 11: heddle.v1.Item.web_search:type_name -> heddle.v1.WebSearch
-	19, // 12: heddle.v1.Item.review_mode:type_name -> heddle.v1.ReviewMode
-	20, // 13: heddle.v1.InputPart.reference:type_name -> heddle.v1.InputPart.Reference
-	21, // 14: heddle.v1.InputPart.text_elements:type_name -> google.protobuf.ListValue
-	2,  // 15: heddle.v1.UserMessage.parts:type_name -> heddle.v1.InputPart
-	6,  // 16: heddle.v1.CommandExecution.actions:type_name -> heddle.v1.CommandAction
-	8,  // 17: heddle.v1.CommandExecution.verdict:type_name -> heddle.v1.ProcessVerdict
-	10, // 18: heddle.v1.CommandExecution.error:type_name -> heddle.v1.ActionError
-	9,  // 19: heddle.v1.ProcessVerdict.violations:type_name -> heddle.v1.PathViolation
-	11, // 20: heddle.v1.FileChange.changes:type_name -> heddle.v1.FileUpdate
-	10, // 21: heddle.v1.FileChange.error:type_name -> heddle.v1.ActionError
-	22, // 22: heddle.v1.McpToolCall.arguments:type_name -> google.protobuf.Value
-	23, // 23: heddle.v1.McpToolCall.result:type_name -> google.protobuf.Struct
-	22, // 24: heddle.v1.DynamicToolCall.arguments:type_name -> google.protobuf.Value
-	21, // 25: heddle.v1.DynamicToolCall.content_items:type_name -> google.protobuf.ListValue
-	23, // 26: heddle.v1.WebSearch.action:type_name -> google.protobuf.Struct
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	5,  // 1: heddle.v1.Item.user_message:type_name -> heddle.v1.UserMessage
+	6,  // 2: heddle.v1.Item.agent_message:type_name -> heddle.v1.AgentMessage
+	7,  // 3: heddle.v1.Item.reasoning:type_name -> heddle.v1.Reasoning
+	9,  // 4: heddle.v1.Item.command_execution:type_name -> heddle.v1.CommandExecution
+	14, // 5: heddle.v1.Item.file_change:type_name -> heddle.v1.FileChange
+	15, // 6: heddle.v1.Item.plan:type_name -> heddle.v1.PlanText
+	16, // 7: heddle.v1.Item.mcp_tool_call:type_name -> heddle.v1.McpToolCall
+	17, // 8: heddle.v1.Item.dynamic_tool_call:type_name -> heddle.v1.DynamicToolCall
+	18, // 9: heddle.v1.Item.image_view:type_name -> heddle.v1.ImageView
+	19, // 10: heddle.v1.Item.context_compaction:type_name -> heddle.v1.ContextCompaction
+	20, // 11: heddle.v1.Item.web_search:type_name -> heddle.v1.WebSearch
+	21, // 12: heddle.v1.Item.review_mode:type_name -> heddle.v1.ReviewMode
+	2,  // 13: heddle.v1.Item.agent_call:type_name -> heddle.v1.AgentCall
+	22, // 14: heddle.v1.AgentCall.states:type_name -> heddle.v1.AgentCall.StatesEntry
+	23, // 15: heddle.v1.InputPart.reference:type_name -> heddle.v1.InputPart.Reference
+	24, // 16: heddle.v1.InputPart.text_elements:type_name -> google.protobuf.ListValue
+	4,  // 17: heddle.v1.UserMessage.parts:type_name -> heddle.v1.InputPart
+	8,  // 18: heddle.v1.CommandExecution.actions:type_name -> heddle.v1.CommandAction
+	10, // 19: heddle.v1.CommandExecution.verdict:type_name -> heddle.v1.ProcessVerdict
+	12, // 20: heddle.v1.CommandExecution.error:type_name -> heddle.v1.ActionError
+	11, // 21: heddle.v1.ProcessVerdict.violations:type_name -> heddle.v1.PathViolation
+	13, // 22: heddle.v1.FileChange.changes:type_name -> heddle.v1.FileUpdate
+	12, // 23: heddle.v1.FileChange.error:type_name -> heddle.v1.ActionError
+	25, // 24: heddle.v1.McpToolCall.arguments:type_name -> google.protobuf.Value
+	26, // 25: heddle.v1.McpToolCall.result:type_name -> google.protobuf.Struct
+	25, // 26: heddle.v1.DynamicToolCall.arguments:type_name -> google.protobuf.Value
+	24, // 27: heddle.v1.DynamicToolCall.content_items:type_name -> google.protobuf.ListValue
+	26, // 28: heddle.v1.WebSearch.action:type_name -> google.protobuf.Struct
+	3,  // 29: heddle.v1.AgentCall.StatesEntry.value:type_name -> heddle.v1.AgentState
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_item_proto_init() }
@@ -1957,23 +2148,24 @@ func file_heddle_v1_item_proto_init() {
 		(*Item_ContextCompaction)(nil),
 		(*Item_WebSearch)(nil),
 		(*Item_ReviewMode)(nil),
+		(*Item_AgentCall)(nil),
 	}
-	file_heddle_v1_item_proto_msgTypes[1].OneofWrappers = []any{
+	file_heddle_v1_item_proto_msgTypes[3].OneofWrappers = []any{
 		(*InputPart_Text)(nil),
 		(*InputPart_ImageUrl)(nil),
 		(*InputPart_LocalImage)(nil),
 		(*InputPart_Reference_)(nil),
 	}
-	file_heddle_v1_item_proto_msgTypes[6].OneofWrappers = []any{}
-	file_heddle_v1_item_proto_msgTypes[13].OneofWrappers = []any{}
-	file_heddle_v1_item_proto_msgTypes[14].OneofWrappers = []any{}
+	file_heddle_v1_item_proto_msgTypes[8].OneofWrappers = []any{}
+	file_heddle_v1_item_proto_msgTypes[15].OneofWrappers = []any{}
+	file_heddle_v1_item_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_item_proto_rawDesc), len(file_heddle_v1_item_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

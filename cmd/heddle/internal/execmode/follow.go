@@ -78,7 +78,7 @@ func (r *runner) endProcesses(ctx context.Context) error {
 // decline answers a question at once: nobody is here who could.
 func (r *runner) decline(ctx context.Context, ev *heddlev1.Event) {
 	approval := ev.GetApprovalRequested().GetApproval()
-	if approval == nil {
+	if approval == nil || approval.GetReviewer() != "" {
 		return
 	}
 	r.view.warning("an action needs an approval that nobody can give here; it is declined")

@@ -16,7 +16,7 @@ import (
 // ask puts an approval to the client, in the background. A client that cannot be
 // asked gets the approval's declared default.
 func (c *call) ask(ctx context.Context, a *heddlev1.Approval) {
-	if _, open := c.asks[a.GetId()]; open {
+	if _, open := c.asks[a.GetId()]; open || a.GetReviewer() != "" {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -102,7 +102,7 @@ func encodeRequest(r model.Request, drop map[string]bool) ([]byte, error) {
 	set(&b.ServiceTier, "service_tier", r.ServiceTier)
 	if r.OutputSchema != nil && !drop["response_format"] {
 		b.ResponseFormat = map[string]any{"type": "json_schema", "json_schema": map[string]any{
-			"name": "final_output", "strict": true, "schema": r.OutputSchema}}
+			"name": "final_output", "strict": !r.LooseSchema, "schema": r.OutputSchema}}
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

@@ -107,7 +107,7 @@ func encodeRequest(r model.Request) ([]byte, error) {
 	if r.Verbosity != "" || r.OutputSchema != nil {
 		b.Text = &textParam{Verbosity: r.Verbosity}
 		if r.OutputSchema != nil {
-			b.Text.Format = &formatParam{Type: "json_schema", Strict: true, Schema: r.OutputSchema, Name: "final_output"}
+			b.Text.Format = &formatParam{Type: "json_schema", Strict: !r.LooseSchema, Schema: r.OutputSchema, Name: "final_output"}
 		}
 	}
 	var out bytes.Buffer
