@@ -11,11 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/heddle-dev/heddle/sandbox/guestproto"
 )
 
 // makeOwnerCgroup makes a cgroup v2 directory for our commands below our own cgroup and proves that processes can
@@ -147,76 +144,4 @@ func eachLine(file string, f func(string)) error {
 		f(sc.Text())
 	}
 	return sc.Err()
-}
-
-// leaf is the cgroup of one command.
-type leaf struct {
-	dir string
-	fd  int // O_PATH, for starting into it; -1 when closed
-}
-
-func newLeaf(box string, n uint64) (*leaf, error) {
-	l := &leaf{dir: filepath.Join(box, "c"+strconv.FormatUint(n, 10)), fd: -1}
-	if err := os.Mkdir(l.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make cgroup of a command: %w", err)
-	}
-	var err error
-	if l.fd, err = unix.Open(l.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		_ = os.Remove(l.dir)
-		return nil, fmt.Errorf("open cgroup of a command: %w", err)
-	}
-	return l, nil
-}
-
-func (l *leaf) closeFD() {
-	if l.fd >= 0 {
-		unix.Close(l.fd)
-		l.fd = -1
-	}
-}
-
-func (l *leaf) kill() error {
-	return os.WriteFile(filepath.Join(l.dir, "cgroup.kill"), []byte("1"), 0)
-}
-
-// finish waits up to grace for the leaf to drain, kills what is left, and removes the leaf when it is empty. It
-// reports whether anything had to be killed.
-func (l *leaf) finish(grace time.Duration) (killed bool, err error) {
-	if err := syscall.Rmdir(l.dir); err == nil || errors.Is(err, syscall.ENOENT) {
-		return false, nil
-	}
-	events, err := os.Open(filepath.Join(l.dir, "cgroup.events"))
-	if err != nil {
-		return false, err
-	}
-	defer events.Close()
-	if !waitEmpty(events, grace) {
-		killed = true
-		if err := l.kill(); err != nil {
-			return true, err
-		}
-		// Killing is certain; a task in the kernel's uninterruptible sleep can only be waited for.
-		if !waitEmpty(events, 30*time.Second) {
-			return true, fmt.Errorf("processes of %s do not end", l.dir)
-		}
-	}
-	return killed, guestproto.RemoveCgroup(l.dir)
-}
-
-// waitEmpty waits until the cgroup whose events file this is holds no live process.
-func waitEmpty(events *os.File, limit time.Duration) bool {
-	deadline := time.Now().Add(limit)
-	buf := make([]byte, 128)
-	for {
-		n, _ := events.ReadAt(buf, 0)
-		if strings.Contains(string(buf[:n]), "populated 0") {
-			return true
-		}
-		left := time.Until(deadline)
-		if left <= 0 {
-			return false
-		}
-		fds := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
-		_, _ = unix.Poll(fds, int(left.Milliseconds())+1) // woken by every change of the file
-	}
 }

@@ -94,12 +94,11 @@ func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err erro
 	}
 	var fds []int
 	if b.cgroup != "" {
-		if p.leaf, err = newLeaf(b.cgroup, id); err != nil {
+		if p.leaf, err = b.leaves.take(); err != nil {
 			b.unregister(id)
 			p.proxy.close()
 			return nil, err
 		}
-		defer p.leaf.closeFD()
 		req.HasCgroup = true
 		fds = append(fds, p.leaf.fd)
 	}
@@ -174,7 +173,7 @@ func (p *Proc) drop() {
 		p.scan.leave()
 	}
 	if p.leaf != nil {
-		if _, err := p.leaf.finish(0); err != nil {
+		if _, err := p.b.leaves.finish(p.leaf, 0); err != nil {
 			p.s.m.log.Warn("cgroup of a command stays", "err", err)
 		}
 	}
@@ -225,8 +224,11 @@ func (p *Proc) follow(timeout time.Duration) {
 	p.b.unregister(p.id)
 	if p.b.isLost() {
 		<-p.b.clean // everything in it is gone then
+		if p.leaf != nil {
+			p.leaf.forget()
+		}
 	} else if p.leaf != nil {
-		killed, err := p.leaf.finish(p.grace())
+		killed, err := p.b.leaves.finish(p.leaf, p.grace())
 		p.result.Leftovers = killed
 		if err != nil {
 			p.s.m.log.Error("end of a command", "err", err)

@@ -31,15 +31,14 @@ const (
 )
 
 type server struct {
-	conn  *guestproto.Conn
-	setup guestproto.Setup
-	boxFD int // owner's cgroup directory of this sandbox, or -1
-	null  *os.File
-	fence *fence
-	calls *connector // nil when connect is not supervised
-	// launchers start commands, shimLaunchers shims; the latter are nil when a plain fork will do.
-	launchers, shimLaunchers *launchers
-	over                     atomic.Bool // everything is being ended: single ends are no longer told
+	conn     *guestproto.Conn
+	setup    guestproto.Setup
+	boxFD    int // owner's cgroup directory of this sandbox, or -1
+	null     *os.File
+	fence    *fence
+	calls    *connector // nil when connect is not supervised
+	launcher *launcher
+	over     atomic.Bool // everything is being ended: single ends are no longer told
 
 	mu    sync.Mutex // held while a process is made, so that its end is not seen before its record
 	procs map[uint64]*process

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/heddle-dev/heddle/sandbox/guest/early"
+	"github.com/heddle-dev/heddle/sandbox/guest/spawn"
 	"github.com/heddle-dev/heddle/sandbox/guestproto"
 )
 
@@ -103,35 +104,27 @@ func (s *server) takeStreams(m *guestproto.Msg, req guestproto.Start) (st stream
 
 // spawn makes the process. A code other than 0 is the exit status for a command that could not be executed.
 func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams) (code int, text string) {
-	attr := &syscall.ProcAttr{Dir: req.Dir, Env: req.Env, Sys: &syscall.SysProcAttr{Setsid: true}}
-	for _, fd := range st.stdio {
-		attr.Files = append(attr.Files, uintptr(fd))
-	}
-	argv := req.Argv
+	r := spawn.Request{Path: path, Argv: req.Argv, Env: req.Env, Dir: req.Dir, Stdio: st.stdio, Extra: -1, Cgroup: -1}
 	var report *os.File
-	exe := path
 	p := &process{id: id, alive: true, reaped: make(chan struct{}), direct: s.claimDirect()}
 	if s.setup.Shim && !p.direct {
-		r, w, err := os.Pipe()
+		read, write, err := os.Pipe()
 		if err != nil {
 			return 126, err.Error()
 		}
-		defer w.Close()
-		report = r
-		attr.Files = append(attr.Files, w.Fd())
-		argv = append([]string{early.ShimArg0, s.shimFlags(req.TTY), strconv.Itoa(s.setup.GraceMS), path}, req.Argv...)
-		exe = "/proc/self/fd/" + strconv.Itoa(binaryFD)
+		defer write.Close()
+		report = read
+		r.Extra = int(write.Fd())
+		r.Argv = append([]string{early.ShimArg0, s.shimFlags(req.TTY), strconv.Itoa(s.setup.GraceMS), path}, req.Argv...)
+		r.Path = "/proc/self/fd/" + strconv.Itoa(binaryFD)
 		if !s.setup.Contained {
-			attr.Sys.Pdeathsig = unix.SIGUSR1 // a killed guest ends its commands; our threads never end before it
+			r.DeathSignal = int(unix.SIGUSR1) // a killed guest ends its commands; our threads never end before it
 		}
 	} else {
-		attr.Sys.Setctty = req.TTY
-		if st.cgroup >= 0 {
-			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, st.cgroup
-		}
+		r.Terminal, r.Cgroup = req.TTY, st.cgroup
 	}
 	s.mu.Lock()
-	pid, err := s.launch(id, exe, argv, attr, report != nil)
+	pid, err := s.launch(id, r, report != nil)
 	if err != nil {
 		if p.direct {
 			s.direct = false
@@ -151,10 +144,6 @@ func (s *server) spawn(id uint64, path string, req guestproto.Start, st streams)
 		s.sendStarted(id, pid, st)
 	}
 	s.mu.Unlock()
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
 	if report != nil {
 		return s.followShim(p, report, req.Argv[0], st)
 	}

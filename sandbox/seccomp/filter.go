@@ -33,7 +33,7 @@ const (
 )
 
 // Install puts the filter on every thread of the calling process. no_new_privs must be set. With supervised, the
-// process may take descriptors of others; its children get Supervise, which refuses that to them.
+// process may take descriptors of others; its children get SuperviseProgram, which refuses that to them.
 func Install(supervised bool) error {
 	prog := program(supervised)
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}

@@ -1,10 +1,6 @@
 package seccomp
 
 import (
-	"fmt"
-	"runtime"
-	"unsafe"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -19,21 +15,10 @@ func CanSupervise() bool {
 	return errno == unix.EFAULT // the flags are known, the missing program is not accepted
 }
 
-// Supervise puts a second filter on the calling thread, which its children inherit: connect is handed to the
-// listener that is returned (close-on-exec), unix datagram sockets are refused with ESOCKTNOSUPPORT because each
-// message of theirs can name a receiver, and descriptors of other processes cannot be taken.
-func Supervise() (listener int, err error) {
-	prog := superviseProgram()
-	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, setModeFilter, superviseFlags, uintptr(unsafe.Pointer(&fprog)))
-	runtime.KeepAlive(prog)
-	if errno != 0 {
-		return -1, fmt.Errorf("install connect filter: %w", errno)
-	}
-	return int(r), nil
-}
-
-func superviseProgram() []unix.SockFilter {
+// SuperviseProgram is a second filter, which a process puts on itself before it becomes a command and which its
+// children inherit: connect is handed to a listener, unix datagram sockets are refused with ESOCKTNOSUPPORT because
+// each message of theirs can name a receiver, and descriptors of other processes cannot be taken.
+func SuperviseProgram() []unix.SockFilter {
 	const and = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
 	return []unix.SockFilter{
 		stmt(ldAbs, offNr), // calls of a foreign ABI do not get this far
