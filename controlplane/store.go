@@ -30,7 +30,7 @@ func openStore(ctx context.Context, cfg Config) (store.Store, error) {
 		if err != nil || !failpoint.Enabled {
 			return st, err
 		}
-		return faultstore.FromSetting(st, os.Getenv(failpoint.StoreEnv))
+		return faultstore.FromSetting(st, failpoint.Setting(failpoint.StoreEnv))
 	}
 	return nil, fmt.Errorf("store %q is not one of bolt, memory", cfg.Store)
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // Env names the points that end the process, separated by commas. With ":N"
-// behind its name a point ends it at the N-th time that it is reached.
+// behind its name a point ends it at the N-th time that it is reached. "@FILE"
+// reads them from a file when the process starts.
 const Env = "HEDDLE_FAILPOINTS"
 
 // StoreEnv asks for faults of the store's commits; see faultstore.FromSetting.
@@ -27,10 +28,24 @@ const LogEnv = "HEDDLE_FAILPOINTS_LOG"
 // Enabled tells whether points do anything in this build.
 const Enabled = true
 
+// Setting is the value of one of the variables, or the first line of the file
+// that "@FILE" names.
+func Setting(name string) string {
+	v := os.Getenv(name)
+	if path, ok := strings.CutPrefix(v, "@"); ok {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return ""
+		}
+		v, _, _ = strings.Cut(string(data), "\n")
+	}
+	return v
+}
+
 // points counts down to the end, for each enabled point.
 var points = sync.OnceValue(func() map[string]*atomic.Int64 {
 	all := map[string]*atomic.Int64{}
-	for point := range strings.SplitSeq(os.Getenv(Env), ",") {
+	for point := range strings.SplitSeq(Setting(Env), ",") {
 		name, count, _ := strings.Cut(point, ":")
 		n, err := strconv.ParseInt(count, 10, 64)
 		if err != nil {

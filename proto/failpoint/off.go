@@ -6,7 +6,8 @@
 package failpoint
 
 // Env names the points that end the process, separated by commas. With ":N"
-// behind its name a point ends it at the N-th time that it is reached.
+// behind its name a point ends it at the N-th time that it is reached. "@FILE"
+// reads them from a file when the process starts.
 const Env = "HEDDLE_FAILPOINTS"
 
 // StoreEnv asks for faults of the store's commits; see faultstore.FromSetting.
@@ -17,6 +18,9 @@ const LogEnv = "HEDDLE_FAILPOINTS_LOG"
 
 // Enabled tells whether points do anything in this build.
 const Enabled = false
+
+// Setting is empty in this build.
+func Setting(string) string { return "" }
 
 // Hit does nothing in this build.
 func Hit(string) {}

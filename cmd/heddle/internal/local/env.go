@@ -27,7 +27,7 @@ func withFailpoints(names []string) []string {
 	if !failpoint.Enabled {
 		return names
 	}
-	return append(slices.Clone(names), failpoint.Env, failpoint.LogEnv)
+	return append(slices.Clone(names), failpoint.Env, failpoint.LogEnv, failpoint.StoreEnv)
 }
 
 // pick returns the entries of environ whose names are listed or begin with LC_.

@@ -42,7 +42,7 @@ func (c *Client) spawn(ctx context.Context) error {
 	cmd := exec.Command(c.cfg.Exe, "controlplane", "--local", "--home", c.paths.home, "--ready-fd", fmt.Sprint(readyFD))
 	cmd.Args[0] = "heddle"
 	cmd.Dir = "/"
-	cmd.Env = pick(os.Environ(), controlPlaneEnv)
+	cmd.Env = pick(os.Environ(), withFailpoints(controlPlaneEnv))
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

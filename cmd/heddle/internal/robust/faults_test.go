@@ -96,9 +96,9 @@ func (in *injector) one() {
 	case n < 52:
 		in.freeze("app-server", 2000)
 	case n < 66:
-		in.arm("HEDDLE_FAILPOINTS=" + in.point())
+		in.arm(in.point(), "")
 	case n < 71:
-		in.arm(fmt.Sprintf("HEDDLE_STORE_FAULTS=%d:%d:%s", 10+in.rng.IntN(30), in.rng.Uint32(), in.run.home.faults()))
+		in.arm("", fmt.Sprintf("%d:%d:%s", 10+in.rng.IntN(30), in.rng.Uint32(), in.run.home.faults()))
 	case n < 75:
 		in.fill()
 	case n < 78:
@@ -132,31 +132,41 @@ var points = []string{
 
 // point draws one of them, and at which of its passes it ends the program.
 func (in *injector) point() string {
-	return fmt.Sprintf("%s:%d", points[in.rng.IntN(len(points))], 1+in.rng.IntN(3))
+	name := points[in.rng.IntN(len(points))]
+	if strings.HasSuffix(name, "stopping") || strings.HasSuffix(name, "suspended") {
+		return name
+	}
+	return fmt.Sprintf("%s:%d", name, 1+in.rng.IntN(3))
 }
 
-// arm replaces control plane and executor by ones with a short fence to which a
-// setting of the build with failpoints applies. Clients may be faster and start
-// their own. What is counted as a fault is what such a process writes down before
-// it happens.
-func (in *injector) arm(setting string) {
+// arm has the control planes and executors that start from now on end themselves
+// at a point, once, or meet faults of the store, and replaces the present ones by
+// such with a short fence; clients may be faster and start their own. What is
+// counted as a fault is what such a process writes down before it happens.
+func (in *injector) arm(point, storeFaults string) {
+	if err := in.run.home.arm(point, storeFaults); err != nil {
+		in.run.violate(Violation{What: "arm: " + err.Error()})
+	}
 	for _, role := range []string{"controlplane", "executor"} {
 		if pid := in.pick(role); pid != 0 {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 	cmd := in.run.home.command("controlplane", "--local", "--idle-exit", "500ms", "--fence-after", shortFence.String(), "--grace", "2s")
-	cmd.Env = append(cmd.Env, setting, "HEDDLE_FAILPOINTS_LOG="+in.run.home.faults())
 	if err := cmd.Start(); err != nil {
 		in.run.violate(Violation{What: "start a control plane: " + err.Error()})
 		return
 	}
 	in.run.tally.add("kill -9 control plane and executor")
 	go func() { _ = cmd.Wait() }()
-	if strings.Contains(setting, "stopping") || strings.Contains(setting, "suspended") {
+	if strings.Contains(point, "stopping") || strings.Contains(point, "suspended") {
 		in.held.Go(func() {
 			time.Sleep(2 * time.Second)
-			_ = cmd.Process.Signal(syscall.SIGTERM)
+			for _, p := range in.run.home.processes() {
+				if p.role == "controlplane" {
+					_ = syscall.Kill(p.pid, syscall.SIGTERM)
+				}
+			}
 		})
 	}
 }
@@ -188,6 +198,10 @@ func (r *run) countFaults() {
 	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 	for ; r.counted < len(lines) && lines[r.counted] != ""; r.counted++ {
 		r.tally.add(lines[r.counted])
+		if strings.HasPrefix(lines[r.counted], "ended at") {
+			// Else whoever starts next would end there too.
+			_ = os.WriteFile(r.home.points(), nil, 0o600)
+		}
 	}
 }
 

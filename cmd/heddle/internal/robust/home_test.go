@@ -5,6 +5,7 @@ package robust
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -129,7 +130,17 @@ func (h *home) fill() (free func(), err error) {
 	return func() { _ = os.Remove(path) }, nil
 }
 
-func (h *home) faults() string  { return filepath.Join(h.root, "faults.log") }
+// What processes of this home that start read as their settings (see package
+// failpoint), and where they write down what they do because of them.
+func (h *home) points() string      { return filepath.Join(h.root, "points") }
+func (h *home) storeFaults() string { return filepath.Join(h.root, "store-faults") }
+func (h *home) faults() string      { return filepath.Join(h.root, "faults.log") }
+
+// arm sets these settings.
+func (h *home) arm(points, storeFaults string) error {
+	return errors.Join(os.WriteFile(h.points(), []byte(points), 0o600), os.WriteFile(h.storeFaults(), []byte(storeFaults), 0o600))
+}
+
 func (h *home) effects() string { return filepath.Join(h.workspace, "effects.txt") }
 func (h *home) socket() string  { return filepath.Join(h.dir, "run/control.sock") }
 
@@ -140,7 +151,8 @@ func (h *home) command(args ...string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, kv)
 		}
 	}
-	cmd.Env = append(cmd.Env, "HOME="+h.root, "HEDDLE_HOME="+h.dir, "TMPDIR="+h.temp, "LC_HEDDLE_ROBUST="+h.mark, "HEDDLE_IDLE_EXIT=500ms")
+	cmd.Env = append(cmd.Env, "HOME="+h.root, "HEDDLE_HOME="+h.dir, "TMPDIR="+h.temp, "LC_HEDDLE_ROBUST="+h.mark, "HEDDLE_IDLE_EXIT=500ms",
+		"HEDDLE_FAILPOINTS=@"+h.points(), "HEDDLE_STORE_FAULTS=@"+h.storeFaults(), "HEDDLE_FAILPOINTS_LOG="+h.faults())
 	cmd.Dir = h.workspace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd

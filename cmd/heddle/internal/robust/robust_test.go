@@ -122,6 +122,9 @@ func (r *run) traffic(ctx context.Context, t *testing.T, seed uint64) *sync.Wait
 // calm ends all faults. What was added meanwhile needs no follower.
 func (r *run) calm() {
 	r.model.setCalm()
+	if err := r.home.arm("", ""); err != nil {
+		r.violate(Violation{What: "disarm: " + err.Error()})
+	}
 	go func() {
 		for range r.added {
 		}
