@@ -43,7 +43,7 @@ func (e *executors) Reattach(ctx context.Context, s agent.Spec, from int64) (age
 		if perr != nil {
 			return nil, errors.Join(err, perr)
 		}
-		return nil, &agent.Undelivered{Epoch: epoch, Err: err}
+		return nil, &agent.UndeliveredError{Epoch: epoch, Err: err}
 	}
 	if err != nil {
 		return nil, suspendedIfStopped(err)

@@ -10,17 +10,17 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-// Undelivered says that the executor that holds a thread came back after a
+// UndeliveredError says that the executor that holds a thread came back after a
 // restart without an action. It never had it, or knows its id and will not do it
 // twice, so the action may be sent again under the lease with this epoch (I3).
-type Undelivered struct {
+type UndeliveredError struct {
 	Epoch uint64
 	Err   error
 }
 
-func (u *Undelivered) Error() string { return u.Err.Error() }
+func (u *UndeliveredError) Error() string { return u.Err.Error() }
 
-func (u *Undelivered) Unwrap() error { return u.Err }
+func (u *UndeliveredError) Unwrap() error { return u.Err }
 
 // late is how a process whose action was never delivered gets it from its turn,
 // which alone knows whether and with what it may go on.
@@ -36,7 +36,7 @@ func newLate() *late {
 }
 
 // deliver sends the action of a process for the first time, if its turn gives it.
-func (p *process) deliver(ctx context.Context, u *Undelivered) (Handle, error) {
+func (p *process) deliver(ctx context.Context, u *UndeliveredError) (Handle, error) {
 	p.mu.Lock()
 	background := p.background
 	p.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *turn) intended(c *pastCall, intent *heddlev1.ActionIntent, args *tool.E
 
 // writeLate writes a patch whose write was never delivered, if it is still the
 // one that was intended. nil means that it is not.
-func (t *turn) writeLate(ctx context.Context, c *pastCall, intent *heddlev1.ActionIntent, u *Undelivered) *result {
+func (t *turn) writeLate(ctx context.Context, c *pastCall, intent *heddlev1.ActionIntent, u *UndeliveredError) *result {
 	parsed, err := tool.Parse(c.req)
 	if err != nil || ctx.Err() != nil {
 		return nil

@@ -74,7 +74,7 @@ type Handle interface {
 type Dispatcher interface {
 	Start(ctx context.Context, s Spec) (Handle, error)
 	// Reattach finds an action again that was started before a restart. The error
-	// is an *Undelivered when the action may be sent again.
+	// is an *UndeliveredError when the action may be sent again.
 	Reattach(ctx context.Context, s Spec, fromOffset int64) (Handle, error)
 	// ReleaseThread ends the thread's lease and with it everything it runs.
 	ReleaseThread(ctx context.Context, threadID string) error

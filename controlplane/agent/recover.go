@@ -188,7 +188,7 @@ func (p *process) reattach() {
 	p.mu.Unlock()
 	p.follow(func(ctx context.Context) (Handle, error) {
 		h, err := p.lt.agent.cfg.Dispatcher.Reattach(ctx, p.spec(p.lt.principal), from)
-		if u, ok := errors.AsType[*Undelivered](err); ok && from == 0 {
+		if u, ok := errors.AsType[*UndeliveredError](err); ok && from == 0 {
 			return p.deliver(ctx, u)
 		}
 		return h, err

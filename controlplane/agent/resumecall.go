@@ -159,7 +159,7 @@ func (t *turn) resumeCommit(ctx context.Context, c *pastCall) result {
 		defer cancel()
 	}
 	h, err := t.agent.cfg.Dispatcher.Reattach(wait, Spec{ThreadID: t.lt.id, Principal: t.lt.principal, Action: &executorv1.Action{ActionId: intent.GetActionId()}}, 0)
-	if u, ok := errors.AsType[*Undelivered](err); ok {
+	if u, ok := errors.AsType[*UndeliveredError](err); ok {
 		if r := t.writeLate(ctx, c, intent, u); r != nil {
 			return *r
 		}

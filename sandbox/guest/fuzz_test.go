@@ -39,6 +39,7 @@ func FuzzPlace(f *testing.F) {
 		f.Add(path)
 	}
 	inside := func(t *testing.T, what, path string, fd int) {
+		t.Helper()
 		real, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 		if err != nil || real != root && !strings.HasPrefix(real, root+"/") {
 			t.Errorf("%s of %q leads to %q, %v", what, path, real, err)
