@@ -181,6 +181,11 @@ func (l *Log) SetMeta(ctx context.Context, key string, value []byte) error {
 	return l.cfg.Store.SetMeta(ctx, key, value)
 }
 
+// PutRecords writes and removes records of a principal durably.
+func (l *Log) PutRecords(ctx context.Context, principal, kind string, records ...store.Record) error {
+	return l.cfg.Store.PutRecords(ctx, principal, kind, records...)
+}
+
 // Stats returns the counters of the log and of Config.Store. "barriers" counts
 // the calls of Wait, "groups" the commits of both stores, "commit_micros" the
 // time they took in microseconds, "compactions" the spans of increments that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -75,6 +76,9 @@ type Config struct {
 type Server struct {
 	cfg   Config
 	store store.Reader
+	// organizing is held from the check of a change of sections, projects and
+	// attachments to its commit.
+	organizing sync.Mutex
 }
 
 // New returns a Server.
@@ -99,6 +103,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	heddlev1.RegisterMcpServiceServer(r, &mcpService{Server: s})
 	heddlev1.RegisterArtifactServiceServer(r, &artifactService{Server: s})
 	heddlev1.RegisterQueueServiceServer(r, &queueService{Server: s})
+	heddlev1.RegisterOrganizeServiceServer(r, &organizeService{Server: s})
 }
 
 // sessionID is the id that a call carries; empty for none.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/controlplane/session"
+	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/controlplane/thread"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
@@ -58,6 +59,15 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	row := &heddlev1.Thread{
 		Id: id.String(), Principal: session.Local, Ephemeral: r.GetEphemeral(), Settings: set, State: heddlev1.ThreadState_THREAD_STATE_IDLE,
 		Source: r.GetSource(), ThreadSource: r.GetThreadSource(), Originator: r.GetOriginator(), Version: r.GetVersion(), ClientFields: r.GetClientFields(),
+	}
+	if r.GetProjectId() != "" {
+		// A project that is deleted meanwhile takes the thread with it.
+		s.organizing.Lock()
+		defer s.organizing.Unlock()
+		if _, err := s.mustProject(ctx, r.GetProjectId()); err != nil {
+			return nil, err
+		}
+		row.ProjectId = r.GetProjectId()
 	}
 	row, err = s.create(ctx, caller, row)
 	if err != nil {
@@ -235,7 +245,7 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	if err != nil {
 		return nil, err
 	}
-	last, err := s.lastTurn(ctx, source, r.GetLastTurnId())
+	last, err := s.forkCut(ctx, source, r)
 	if err != nil {
 		return nil, err
 	}
@@ -251,6 +261,19 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 		Originator: or(r.GetOriginator(), source.GetOriginator()), Version: or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
 	}
 	row.Places = source.GetPlaces()
+	if r.GetBeforeTurnId() != "" && last == "" {
+		// It has nothing of its source but the settings.
+		row.Preview, row.TokenUsage = "", nil
+	}
+	if source.GetProjectId() != "" {
+		s.organizing.Lock()
+		defer s.organizing.Unlock()
+		p, err := s.project(ctx, source.GetProjectId())
+		if err != nil {
+			return nil, err
+		}
+		row.ProjectId = p.GetId()
+	}
 	cutsTurn := last != "" && last == source.GetActiveTurnId()
 	row, err = s.create(ctx, caller, row)
 	if err != nil {
@@ -261,7 +284,37 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 			return nil, err
 		}
 	}
+	if !row.GetEphemeral() && source.GetAttachmentCount() > 0 {
+		if err := s.copyAttachments(ctx, source, row.GetId()); err != nil {
+			return nil, err
+		}
+		if row, err = s.thread(ctx, row.GetId()); err != nil {
+			return nil, err
+		}
+	}
 	return &heddlev1.ForkThreadResponse{Thread: row}, nil
+}
+
+// forkCut is the last turn that a fork shares; empty for none.
+func (s *threadService) forkCut(ctx context.Context, source *heddlev1.Thread, r *heddlev1.ForkThreadRequest) (string, error) {
+	before := r.GetBeforeTurnId()
+	switch {
+	case before == "":
+		return s.lastTurn(ctx, source, r.GetLastTurnId())
+	case r.GetLastTurnId() != "":
+		return "", errdefs.New(errdefs.InvalidArgument, "`beforeTurnId` cannot be combined with `lastTurnId`")
+	}
+	t, err := s.store.Turn(ctx, source.GetId(), before)
+	if err != nil {
+		return "", err
+	}
+	page, err := s.store.ListTurns(ctx, &heddlev1.ListTurnsRequest{
+		ThreadId: source.GetId(), PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE, PageToken: store.Token{Kind: store.TokenTurns, Major: t.GetOrdinal()}.Encode(),
+	})
+	if err != nil || len(page.GetTurns()) == 0 {
+		return "", err
+	}
+	return page.GetTurns()[0].GetTurn().GetId(), nil
 }
 
 // lastTurn is the cut of a fork: the named turn, or the source's last one.
@@ -395,7 +448,7 @@ func (s *threadService) TerminateBackgroundTerminal(ctx context.Context, r *hedd
 
 // record appends an event of the thread itself. A thread that is not at work is
 // claimed only for this.
-func (s *threadService) record(ctx context.Context, id string, ev *heddlev1.Event) error {
+func (s *Server) record(ctx context.Context, id string, ev *heddlev1.Event) error {
 	if s.cfg.Agent.Knows(id) {
 		return s.cfg.Agent.Record(ctx, id, ev)
 	}

@@ -49,9 +49,12 @@ func (s *Server) threadList(ctx context.Context, _ *call, p *protocol.ThreadList
 		return nil, err
 	}
 	none := list{"data": []any{}, "nextCursor": nil, "backwardsCursor": nil, "readStates": list{}}
-	if p.SectionID != nil || p.ProjectID != nil || p.AncestorThreadID != nil || p.AttachedTo != nil {
-		// There are no sections, projects or attached threads here.
+	if p.AncestorThreadID != nil || p.AttachedTo != nil {
+		// There are no attached threads here.
 		return none, nil
+	}
+	if err := s.checkGroups(ctx, p); err != nil {
+		return nil, err
 	}
 	req := &heddlev1.ListThreadsRequest{
 		PageSize: pageSize(p.Limit), PageToken: text(p.Cursor), Ascending: text(p.SortDirection) == "asc",
@@ -60,6 +63,15 @@ func (s *Server) threadList(ctx context.Context, _ *call, p *protocol.ThreadList
 	}
 	if p.Cwd != nil {
 		req.Cwds = *p.Cwd
+	}
+	if p.SectionID.Given {
+		req.SectionId = &p.SectionID.Value
+	}
+	if p.ProjectID.Given {
+		req.ProjectId = &p.ProjectID.Value
+	}
+	if req.GetSortKey() == "section_position" && p.SortDirection == nil {
+		req.Ascending = true
 	}
 	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListThreadsResponse, error) {
 		return c.ListThreads(ctx, req)
@@ -104,12 +116,25 @@ func checkThreadIDs(p *protocol.ThreadListParams) error {
 	switch {
 	case p.ParentThreadID != nil && p.AncestorThreadID != nil:
 		return invalid("parentThreadId and ancestorThreadId are mutually exclusive")
-	case p.ProjectID != nil && *p.ProjectID == "":
+	case p.ProjectID.Given && !p.ProjectID.Null && p.ProjectID.Value == "":
 		return params("projectId must not be empty")
 	case p.Cursor != nil && *p.Cursor == "":
 		return invalid("invalid cursor: ")
 	}
 	return nil
+}
+
+// checkGroups refuses lists of projects that are not there, and places in no
+// section.
+func (s *Server) checkGroups(ctx context.Context, p *protocol.ThreadListParams) error {
+	if text(p.SortKey) == "section_position" && p.SectionID.Value == "" {
+		return invalid("section-position sorting requires a section filter")
+	}
+	if !p.ProjectID.Given || p.ProjectID.Null {
+		return nil
+	}
+	_, err := s.getProject(ctx, p.ProjectID.Value)
+	return err
 }
 
 func listed(p *protocol.ThreadListParams, t *heddlev1.Thread) bool {
@@ -128,6 +153,8 @@ func sortKey(k string) string {
 	switch k {
 	case "updated_at", "recency_at":
 		return "updated_at"
+	case "section_position":
+		return k
 	}
 	return "created_at"
 }

@@ -54,6 +54,8 @@ type Server struct {
 	closed     bool
 	delay      time.Duration
 	delayKnown bool
+
+	sections sectionCache
 }
 
 // New makes a Server.
@@ -100,7 +102,11 @@ func (s *Server) wire(t *heddlev1.Thread) protocol.Thread {
 	if s.thread(t.GetId()) != nil {
 		status = protocol.StatusOf(t.GetState(), t.GetWaitingOnApproval(), t.GetWaitingOnUserInput())
 	}
-	return protocol.FromThread(t, status, s.path(t.GetId()))
+	out := protocol.FromThread(t, status, s.path(t.GetId()))
+	if out.Section = s.section(t.GetSection().GetSectionId()); out.Section != nil {
+		out.SectionEnteredAt = ms(t.GetSection().GetEnteredAtMs() / 1000)
+	}
+	return out
 }
 
 // thread returns a loaded thread, nil when it is not loaded.

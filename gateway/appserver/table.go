@@ -202,6 +202,12 @@ func absent(method string) (entry, bool) {
 		}), true
 	case "account/bedrock/checkGovCloudRequirements":
 		return fixed[protocol.NoParams](list{"isGovCloud": false, "shouldWarn": false}), true
+	case "memory/status":
+		return handle((*Server).memoryStatus), true
+	case "memory/reset":
+		return bare(func(*Server, context.Context, *call) (any, error) { return list{}, nil }), true
+	case "thread/memory/read":
+		return handle((*Server).memoryRead), true
 	case "configRequirements/read":
 		return bare(func(*Server, context.Context, *call) (any, error) { return list{"requirements": nil}, nil }), true
 	case "hooks/list":

@@ -50,8 +50,11 @@ func (s *Server) threadStart(ctx context.Context, r *call, p *protocol.ThreadSta
 	if err != nil {
 		return nil, err
 	}
+	if p.ProjectID != nil && *p.ProjectID == "" {
+		return nil, invalid("projectId must not be empty")
+	}
 	req := &heddlev1.StartThreadRequest{
-		Settings: settings, Ephemeral: p.Ephemeral != nil && *p.Ephemeral, Source: s.cfg.Source,
+		ProjectId: text(p.ProjectID), Settings: settings, Ephemeral: p.Ephemeral != nil && *p.Ephemeral, Source: s.cfg.Source,
 		ThreadSource: text(p.ThreadSource), Originator: s.originatorName(), Version: s.cfg.Version,
 	}
 	// Made twice by a lost connection, the first one is a thread without turns
@@ -181,11 +184,17 @@ func (s *Server) tellUsage(c *client, t *heddlev1.Thread, lastTurn string) {
 }
 
 func (s *Server) threadFork(ctx context.Context, r *call, p *protocol.ThreadForkParams) (any, error) {
-	if p.Path != nil || p.BeforeTurnID != nil || p.AttachToSource || p.PredictionMode {
+	if p.Path != nil || p.AttachToSource || p.PredictionMode {
 		return nil, invalid("this form of thread/fork is not supported by this server")
 	}
 	if p.Ephemeral && !p.ExcludeTurns {
 		return nil, invalid("ephemeral paginated thread/fork requires `excludeTurns: true`")
+	}
+	switch {
+	case p.BeforeTurnID != nil && p.LastTurnID != nil:
+		return nil, invalid("`beforeTurnId` cannot be combined with `lastTurnId`")
+	case p.BeforeTurnID != nil && *p.BeforeTurnID == "":
+		return nil, invalid("turn not found: ")
 	}
 	settings, err := s.settle(forkSettings(p))
 	if err != nil {
@@ -194,14 +203,14 @@ func (s *Server) threadFork(ctx context.Context, r *call, p *protocol.ThreadFork
 	var resp *heddlev1.ForkThreadResponse
 	err = s.session.DoOnce(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = heddlev1.NewThreadServiceClient(cc).ForkThread(ctx, &heddlev1.ForkThreadRequest{
-			ThreadId: p.ThreadID, LastTurnId: text(p.LastTurnID), Settings: settings, Ephemeral: p.Ephemeral,
+			ThreadId: p.ThreadID, LastTurnId: text(p.LastTurnID), BeforeTurnId: text(p.BeforeTurnID), Settings: settings, Ephemeral: p.Ephemeral,
 			Source: s.cfg.Source, ThreadSource: text(p.ThreadSource), Originator: s.originatorName(), Version: s.cfg.Version,
 		})
 		return err
 	})
 	switch {
 	case errdefs.Is(err, errdefs.TurnNotFound):
-		return nil, invalid("turn not found: " + text(p.LastTurnID))
+		return nil, invalid("turn not found: " + text(p.LastTurnID) + text(p.BeforeTurnID))
 	case err != nil:
 		return nil, named(err, textNoRollout, p.ThreadID)
 	}

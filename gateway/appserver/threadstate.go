@@ -10,12 +10,18 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-func (s *Server) metadataUpdate(ctx context.Context, _ *call, p *protocol.MetadataParams) (any, error) {
+func (s *Server) metadataUpdate(ctx context.Context, r *call, p *protocol.MetadataParams) (any, error) {
 	switch {
-	case p.ProjectID != nil || p.Daybreak != nil:
-		return nil, invalid("thread/metadata/update changes gitInfo only: there are no projects here")
-	case p.Git == nil:
+	case p.Daybreak != nil:
+		return nil, invalid("thread/metadata/update does not know daybreakEnabled here")
+	case p.Git == nil && p.ProjectID == nil:
 		return nil, invalid("thread metadata update must include at least one field")
+	case p.Git == nil:
+		t, err := s.assignProject(ctx, r, p.ThreadID, *p.ProjectID)
+		if err != nil {
+			return nil, err
+		}
+		return list{"thread": s.wire(t)}, nil
 	}
 	req, err := protocol.GitPatch(*p.Git)
 	if err != nil {
@@ -25,6 +31,11 @@ func (s *Server) metadataUpdate(ctx context.Context, _ *call, p *protocol.Metada
 		return nil, invalid("gitInfo must include at least one field")
 	}
 	req.ThreadId = p.ThreadID
+	if p.ProjectID != nil {
+		if _, err := s.assignProject(ctx, r, p.ThreadID, *p.ProjectID); err != nil {
+			return nil, err
+		}
+	}
 	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.UpdateGitResponse, error) {
 		return c.UpdateGit(ctx, req)
 	})

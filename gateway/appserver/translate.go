@@ -136,6 +136,12 @@ func (tr *translator) event(ctx context.Context, e *heddlev1.Event, emit func(no
 		return tr.reverted(e, emit)
 	case *heddlev1.Event_QueueChanged:
 		return emit(queueNote(tr.thread, e.GetSeq()))
+	case *heddlev1.Event_SectionChanged:
+		return emit(sectionNote(tr.thread, p.SectionChanged.GetPlace().GetSectionId(), e.GetSeq()))
+	case *heddlev1.Event_ProjectChanged:
+		return emit(projectNote(tr.thread, p.ProjectChanged.GetProjectId(), e.GetSeq()))
+	case *heddlev1.Event_AttachmentChanged:
+		return emit(attachmentNote(tr.thread, p.AttachmentChanged.GetAttachment(), p.AttachmentChanged.GetRemoved(), e.GetSeq()))
 	case *heddlev1.Event_TurnAccepted:
 		if p.TurnAccepted.GetQueuedId() == "" {
 			return nil

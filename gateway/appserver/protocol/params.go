@@ -145,7 +145,7 @@ type ThreadListParams struct {
 	Archived          *bool          `wire:"archived,opt"`
 	Cwd               *CwdFilter     `wire:"cwd,opt"`
 	SearchTerm        *string        `wire:"searchTerm,opt"`
-	SectionID         *string        `wire:"sectionId,opt"`
+	SectionID         Nullable       `wire:"sectionId,default"`
 	IncludedThreadIDs *[]string      `wire:"includedThreadIds,opt"`
 	ExcludedThreadIDs []string       `wire:"excludedThreadIds,opt"`
 	StateDBOnly       bool           `wire:"useStateDbOnly,default"`
@@ -154,7 +154,7 @@ type ThreadListParams struct {
 	AncestorThreadID  *string        `wire:"ancestorThreadId,opt,exp"`
 	AttachedTo        *string        `wire:"attachedToThreadId,opt,exp"`
 	IncludeAttached   bool           `wire:"includeAttachedThreads,default,exp"`
-	ProjectID         *string        `wire:"projectId,opt,exp,expnull"`
+	ProjectID         Nullable       `wire:"projectId,default,exp"`
 }
 
 // TurnsListParams page a thread's turns.

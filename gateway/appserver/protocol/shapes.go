@@ -82,7 +82,7 @@ type Thread struct {
 	AttachedToThreadID   *string  `json:"attachedToThreadId"`
 	Preview              string   `json:"preview"`
 	Ephemeral            bool     `json:"ephemeral"`
-	Section              *string  `json:"section"`
+	Section              *Section `json:"section"`
 	SectionEnteredAt     *int64   `json:"sectionEnteredAt"`
 	ProjectID            *string  `json:"projectId"`
 	DaybreakEnabled      *bool    `json:"daybreakEnabled"`
@@ -120,7 +120,7 @@ func FromThread(t *heddlev1.Thread, status Status, path string) Thread {
 		CreatedAt: t.GetCreatedAtMs() / 1000, UpdatedAt: t.GetUpdatedAtMs() / 1000, RecencyAt: t.GetUpdatedAtMs() / 1000,
 		Status: status, Cwd: s.GetCwd(), CliVersion: t.GetVersion(), Originator: opt(t.GetOriginator()),
 		Source: sourceOf(t.GetSource()), ThreadSource: opt(t.GetThreadSource()),
-		AgentNickname: opt(t.GetAgentNickname()), AgentRole: opt(t.GetAgentRole()), Name: opt(t.GetName()), Turns: []Turn{},
+		ProjectID: opt(t.GetProjectId()), AgentNickname: opt(t.GetAgentNickname()), AgentRole: opt(t.GetAgentRole()), Name: opt(t.GetName()), Turns: []Turn{},
 	}
 	if !t.GetEphemeral() {
 		out.Path = opt(path)

@@ -134,7 +134,7 @@ type RevertParams struct {
 type MetadataParams struct {
 	ThreadID  string           `wire:"threadId"`
 	Git       *json.RawMessage `wire:"gitInfo,opt"`
-	ProjectID *json.RawMessage `wire:"projectId,opt,exp,expnull"`
+	ProjectID *string          `wire:"projectId,opt,exp,expnull"`
 	Daybreak  *bool            `wire:"daybreakEnabled,opt,exp"`
 }
 

@@ -636,9 +636,11 @@ type Project struct {
 	// when it is read.
 	RecencyAtMs int64 `protobuf:"varint,9,opt,name=recency_at_ms,json=recencyAtMs,proto3" json:"recency_at_ms,omitempty"`
 	// True for what is left of a deleted project: its idempotency key.
-	Deleted       bool `protobuf:"varint,10,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Deleted bool `protobuf:"varint,10,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Threads that are still to become members; a stop may come before they are.
+	PendingThreadIds []string `protobuf:"bytes,11,rep,name=pending_thread_ids,json=pendingThreadIds,proto3" json:"pending_thread_ids,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Project) Reset() {
@@ -739,6 +741,13 @@ func (x *Project) GetDeleted() bool {
 		return x.Deleted
 	}
 	return false
+}
+
+func (x *Project) GetPendingThreadIds() []string {
+	if x != nil {
+		return x.PendingThreadIds
+	}
+	return nil
 }
 
 type CreateProjectRequest struct {
@@ -968,7 +977,14 @@ func (x *GetProjectResponse) GetProject() *Project {
 }
 
 type ListProjectsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 means 25; at most 200.
+	PageSize  int32  `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Sorts by the update of the newest member instead of the position; projects
+	// without members come last.
+	ByRecency     bool `protobuf:"varint,3,opt,name=by_recency,json=byRecency,proto3" json:"by_recency,omitempty"`
+	Descending    bool `protobuf:"varint,4,opt,name=descending,proto3" json:"descending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1003,9 +1019,38 @@ func (*ListProjectsRequest) Descriptor() ([]byte, []int) {
 	return file_heddle_v1_organize_service_proto_rawDescGZIP(), []int{17}
 }
 
+func (x *ListProjectsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListProjectsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListProjectsRequest) GetByRecency() bool {
+	if x != nil {
+		return x.ByRecency
+	}
+	return false
+}
+
+func (x *ListProjectsRequest) GetDescending() bool {
+	if x != nil {
+		return x.Descending
+	}
+	return false
+}
+
 type ListProjectsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Projects      []*Project             `protobuf:"bytes,1,rep,name=projects,proto3" json:"projects,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1045,6 +1090,13 @@ func (x *ListProjectsResponse) GetProjects() []*Project {
 		return x.Projects
 	}
 	return nil
+}
+
+func (x *ListProjectsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type UpdateProjectRequest struct {
@@ -2123,7 +2175,7 @@ const file_heddle_v1_organize_service_proto_rawDesc = "" +
 	"section_id\x18\x02 \x01(\tR\tsectionId\x12(\n" +
 	"\x10before_thread_id\x18\x03 \x01(\tR\x0ebeforeThreadId\"B\n" +
 	"\x15MoveToSectionResponse\x12)\n" +
-	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"\x89\x03\n" +
+	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"\xb7\x03\n" +
 	"\aProject\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -2135,7 +2187,8 @@ const file_heddle_v1_organize_service_proto_rawDesc = "" +
 	"\bposition\x18\b \x01(\fR\bposition\x12\"\n" +
 	"\rrecency_at_ms\x18\t \x01(\x03R\vrecencyAtMs\x12\x18\n" +
 	"\adeleted\x18\n" +
-	" \x01(\bR\adeleted\x1a;\n" +
+	" \x01(\bR\adeleted\x12,\n" +
+	"\x12pending_thread_ids\x18\v \x03(\tR\x10pendingThreadIds\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x02\n" +
@@ -2158,10 +2211,19 @@ const file_heddle_v1_organize_service_proto_rawDesc = "" +
 	"\n" +
 	"project_id\x18\x01 \x01(\tR\tprojectId\"B\n" +
 	"\x12GetProjectResponse\x12,\n" +
-	"\aproject\x18\x01 \x01(\v2\x12.heddle.v1.ProjectR\aproject\"\x15\n" +
-	"\x13ListProjectsRequest\"F\n" +
+	"\aproject\x18\x01 \x01(\v2\x12.heddle.v1.ProjectR\aproject\"\x90\x01\n" +
+	"\x13ListProjectsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x1d\n" +
+	"\n" +
+	"by_recency\x18\x03 \x01(\bR\tbyRecency\x12\x1e\n" +
+	"\n" +
+	"descending\x18\x04 \x01(\bR\n" +
+	"descending\"n\n" +
 	"\x14ListProjectsResponse\x12.\n" +
-	"\bprojects\x18\x01 \x03(\v2\x12.heddle.v1.ProjectR\bprojects\"\xb5\x02\n" +
+	"\bprojects\x18\x01 \x03(\v2\x12.heddle.v1.ProjectR\bprojects\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb5\x02\n" +
 	"\x14UpdateProjectRequest\x12\x1d\n" +
 	"\n" +
 	"project_id\x18\x01 \x01(\tR\tprojectId\x12\x17\n" +

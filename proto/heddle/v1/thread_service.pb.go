@@ -2150,14 +2150,16 @@ type ForkThreadRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// Inclusive cut; empty means everything.
-	LastTurnId    string           `protobuf:"bytes,2,opt,name=last_turn_id,json=lastTurnId,proto3" json:"last_turn_id,omitempty"`
-	Settings      *ThreadSettings  `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
-	Ephemeral     bool             `protobuf:"varint,4,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
-	Source        string           `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
-	ThreadSource  string           `protobuf:"bytes,6,opt,name=thread_source,json=threadSource,proto3" json:"thread_source,omitempty"`
-	Originator    string           `protobuf:"bytes,7,opt,name=originator,proto3" json:"originator,omitempty"`
-	Version       string           `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
-	ClientFields  *structpb.Struct `protobuf:"bytes,9,opt,name=client_fields,json=clientFields,proto3" json:"client_fields,omitempty"`
+	LastTurnId   string           `protobuf:"bytes,2,opt,name=last_turn_id,json=lastTurnId,proto3" json:"last_turn_id,omitempty"`
+	Settings     *ThreadSettings  `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	Ephemeral    bool             `protobuf:"varint,4,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
+	Source       string           `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
+	ThreadSource string           `protobuf:"bytes,6,opt,name=thread_source,json=threadSource,proto3" json:"thread_source,omitempty"`
+	Originator   string           `protobuf:"bytes,7,opt,name=originator,proto3" json:"originator,omitempty"`
+	Version      string           `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	ClientFields *structpb.Struct `protobuf:"bytes,9,opt,name=client_fields,json=clientFields,proto3" json:"client_fields,omitempty"`
+	// Exclusive cut, in place of last_turn_id.
+	BeforeTurnId  string `protobuf:"bytes,60,opt,name=before_turn_id,json=beforeTurnId,proto3" json:"before_turn_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2253,6 +2255,13 @@ func (x *ForkThreadRequest) GetClientFields() *structpb.Struct {
 		return x.ClientFields
 	}
 	return nil
+}
+
+func (x *ForkThreadRequest) GetBeforeTurnId() string {
+	if x != nil {
+		return x.BeforeTurnId
+	}
+	return ""
 }
 
 type ForkThreadResponse struct {
@@ -4012,7 +4021,7 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\x11ListItemsResponse\x12%\n" +
 	"\x05items\x18\x01 \x03(\v2\x0f.heddle.v1.ItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12.\n" +
-	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\"\xdc\x02\n" +
+	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\"\x82\x03\n" +
 	"\x11ForkThreadRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12 \n" +
 	"\flast_turn_id\x18\x02 \x01(\tR\n" +
@@ -4025,7 +4034,8 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"originator\x18\a \x01(\tR\n" +
 	"originator\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\x12<\n" +
-	"\rclient_fields\x18\t \x01(\v2\x17.google.protobuf.StructR\fclientFields\"?\n" +
+	"\rclient_fields\x18\t \x01(\v2\x17.google.protobuf.StructR\fclientFields\x12$\n" +
+	"\x0ebefore_turn_id\x18< \x01(\tR\fbeforeTurnId\"?\n" +
 	"\x12ForkThreadResponse\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"3\n" +
 	"\x14ArchiveThreadRequest\x12\x1b\n" +
