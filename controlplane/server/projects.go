@@ -147,6 +147,9 @@ func (s *organizeService) CreateProject(ctx context.Context, r *heddlev1.CreateP
 	case len(key) > maxIdempotencyKey:
 		return nil, errdefs.New(errdefs.InvalidArgument, "idempotencyKey must be at most %d bytes", maxIdempotencyKey)
 	}
+	if _, err := checkProjectName(r.GetName()); err != nil {
+		return nil, err
+	}
 	s.organizing.Lock()
 	defer s.organizing.Unlock()
 	all, err := records[heddlev1.Project](ctx, s.Server, kindProject)

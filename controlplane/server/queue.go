@@ -72,11 +72,11 @@ func checkMap(what string, m map[string]string, keys, bytes int) error {
 }
 
 func (s *queueService) AddQueued(ctx context.Context, r *heddlev1.AddQueuedRequest) (*heddlev1.AddQueuedResponse, error) {
-	if err := checkQueued(r.GetInput(), r.GetClientMetadata()); err != nil {
-		return nil, err
-	}
 	req, err := s.standing(ctx, r.GetThreadId(), r.GetOnDisconnect())
 	if err != nil {
+		return nil, err
+	}
+	if err := checkQueued(r.GetInput(), r.GetClientMetadata()); err != nil {
 		return nil, err
 	}
 	req.Input = r.GetInput()
@@ -105,10 +105,10 @@ func (s *queueService) ListQueued(ctx context.Context, r *heddlev1.ListQueuedReq
 }
 
 func (s *queueService) UpdateQueued(ctx context.Context, r *heddlev1.UpdateQueuedRequest) (*heddlev1.UpdateQueuedResponse, error) {
-	if err := checkQueued(r.GetInput(), r.GetClientMetadata()); err != nil {
+	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
 		return nil, err
 	}
-	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
+	if err := checkQueued(r.GetInput(), r.GetClientMetadata()); err != nil {
 		return nil, err
 	}
 	m, err := s.cfg.Agent.UpdateQueued(ctx, r.GetThreadId(), r.GetId(), r.GetInput(), r.GetClientMetadata())

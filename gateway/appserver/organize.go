@@ -248,6 +248,9 @@ func (s *Server) attachmentList(ctx context.Context, _ *call, p *protocol.Attach
 	if err := attachmentThread(p.Thread); err != nil {
 		return nil, err
 	}
+	if err := idCursor(p.Cursor); err != nil {
+		return nil, err
+	}
 	resp, err := organizing(ctx, s, func(ctx context.Context, c heddlev1.OrganizeServiceClient) (*heddlev1.ListAttachmentsResponse, error) {
 		return c.ListAttachments(ctx, &heddlev1.ListAttachmentsRequest{ThreadId: p.Thread, PageSize: pageSize(p.Limit), PageToken: text(p.Cursor)})
 	})
@@ -262,7 +265,22 @@ func (s *Server) attachmentList(ctx context.Context, _ *call, p *protocol.Attach
 	return list{"data": data, "nextCursor": cursorText(resp.GetNextPageToken())}, nil
 }
 
+// idCursor refuses a cursor that was never given out, also where its thread is
+// not there.
+func idCursor(cursor *string) error {
+	if cursor == nil {
+		return nil
+	}
+	if _, err := uuid.Parse(*cursor); err != nil {
+		return params("invalid pagination cursor")
+	}
+	return nil
+}
+
 func (s *Server) attachmentOwnerList(ctx context.Context, _ *call, p *protocol.AttachmentOwnerParams) (any, error) {
+	if err := idCursor(p.Cursor); err != nil {
+		return nil, err
+	}
 	resp, err := organizing(ctx, s, func(ctx context.Context, c heddlev1.OrganizeServiceClient) (*heddlev1.ListAttachmentOwnersResponse, error) {
 		return c.ListAttachmentOwners(ctx, &heddlev1.ListAttachmentOwnersRequest{
 			Type: p.AttachmentType, Key: p.IdentityKey, Archived: p.Archived, PageSize: pageSize(p.Limit), PageToken: text(p.Cursor),

@@ -84,6 +84,9 @@ func (s *Server) projectList(ctx context.Context, _ *call, p *protocol.ProjectLi
 	if p.SortDirection != nil && p.SortKey == nil {
 		return nil, params("sortDirection requires sortKey")
 	}
+	if p.Cursor != nil && *p.Cursor == "" {
+		return nil, params("invalid project cursor: malformed or mismatched sort anchor")
+	}
 	recency := p.SortKey != nil && *p.SortKey == "recencyAt"
 	req := &heddlev1.ListProjectsRequest{PageSize: pageSize(p.Limit), PageToken: text(p.Cursor), ByRecency: recency, Descending: recency}
 	if p.SortDirection != nil {

@@ -41,13 +41,18 @@ func queueCall[T any](ctx context.Context, s *Server, id string, call func(conte
 		out, err = call(ctx, heddlev1.NewQueueServiceClient(cc))
 		return err
 	})
+	return out, queueMissing(err, id)
+}
+
+// queueMissing puts it as clients know it that a thread cannot have a queue.
+func queueMissing(err error, id string) error {
 	switch {
 	case errdefs.Is(err, errdefs.ThreadNotFound):
-		return out, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "failed to read thread: " + textNoRollout + id}
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "failed to read thread: " + textNoRollout + id}
 	case errdefs.Is(err, errdefs.ThreadArchived):
-		return out, invalid("session " + id + " is archived. Run `heddle unarchive " + id + "` to unarchive it first.")
+		return invalid("session " + id + " is archived. Run `heddle unarchive " + id + "` to unarchive it first.")
 	}
-	return out, err
+	return err
 }
 
 // changesQueue holds back what the thread tells until the answer has left, and
@@ -79,6 +84,12 @@ func (s *Server) queueAdd(ctx context.Context, r *call, p *protocol.QueueAddPara
 }
 
 func (s *Server) queueList(ctx context.Context, _ *call, p *protocol.ThreadPageParams) (any, error) {
+	resp, err := queueCall(ctx, s, p.ThreadID, func(ctx context.Context, c heddlev1.QueueServiceClient) (*heddlev1.ListQueuedResponse, error) {
+		return c.ListQueued(ctx, &heddlev1.ListQueuedRequest{ThreadId: p.ThreadID})
+	})
+	if err != nil {
+		return nil, err
+	}
 	start := 0
 	if p.Cursor != nil {
 		n, err := strconv.ParseUint(*p.Cursor, 10, 31)
@@ -86,12 +97,6 @@ func (s *Server) queueList(ctx context.Context, _ *call, p *protocol.ThreadPageP
 			return nil, invalid("invalid queue pagination cursor: " + *p.Cursor)
 		}
 		start = int(n)
-	}
-	resp, err := queueCall(ctx, s, p.ThreadID, func(ctx context.Context, c heddlev1.QueueServiceClient) (*heddlev1.ListQueuedResponse, error) {
-		return c.ListQueued(ctx, &heddlev1.ListQueuedRequest{ThreadId: p.ThreadID})
-	})
-	if err != nil {
-		return nil, err
 	}
 	all := resp.GetQueue().GetMessages()
 	data := []protocol.QueuedSubmission{}
@@ -159,6 +164,9 @@ func (s *Server) queueDelete(ctx context.Context, r *call, p *protocol.QueueDele
 
 func (s *Server) queueStart(ctx context.Context, r *call, p *protocol.QueueStartParams) (any, error) {
 	if s.thread(p.ThreadID) == nil {
+		if _, err := s.getThread(ctx, p.ThreadID); err != nil {
+			return nil, queueMissing(err, p.ThreadID)
+		}
 		return nil, invalid("resume the thread before starting a queued message")
 	}
 	s.changesQueue(r, p.ThreadID)

@@ -114,18 +114,18 @@ func Paths(roots []ProjectRoot) []string {
 
 // ProjectCreateParams make a project.
 type ProjectCreateParams struct {
-	IdempotencyKey string            `wire:"idempotencyKey"`
 	Name           string            `wire:"name"`
 	Roots          []ProjectRoot     `wire:"roots"`
-	Metadata       map[string]string `wire:"metadata,default"`
+	Metadata       map[string]string `wire:"metadata,opt"`
+	IdempotencyKey string            `wire:"idempotencyKey"`
 }
 
 // ProjectImportParams make a project with members.
 type ProjectImportParams struct {
-	IdempotencyKey string            `wire:"idempotencyKey"`
 	Name           string            `wire:"name"`
 	Roots          []ProjectRoot     `wire:"roots"`
-	Metadata       map[string]string `wire:"metadata,default"`
+	Metadata       map[string]string `wire:"metadata,opt"`
+	IdempotencyKey string            `wire:"idempotencyKey"`
 	Threads        []string          `wire:"threads,opt"`
 }
 

@@ -208,13 +208,14 @@ func betterThanReference(c inputCase) bool {
 		{"thread/searchOccurrences", "", "the same"},
 		{"thread/loaded/list", `"cursor":`, "a cursor that was never given out is refused"},
 		{"thread/list", `"originators":`, "the filter works"},
-		{"thread/list", `"projectId":`, "projects have ids of any form"},
-		{"thread/metadata/update", `"projectId":`, "there are no projects"},
 		{"thread/readState/update", `"threadId":""`, "the thread is looked at first"},
 		{"thread/readState/update", `"threadId":"../`, "the same"},
 		{"thread/readState/update", `"threadId":"@`, "the same"},
 		{"thread/start", `"environments":`, "one environment is all there is"},
-		{"thread/start", `"projectId":`, "there are no projects"},
+		{"thread/metadata/update", `"projectId":""`, "a thread that is not there is no failure of the server"},
+		{"threadSection/create", `"name":"@long@"`, "names are bounded"},
+		{"project/create", `"name":"@long@"`, "the same"},
+		{"project/import", `"name":"@long@"`, "the same"},
 		{"thread/search", `"searchTerm":"@long@"`, "search terms are bounded"},
 	} {
 		switch {
