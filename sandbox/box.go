@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -115,6 +116,9 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 		b.conn.Close()
 		if b.cgroup != "" {
 			_ = os.Remove(b.cgroup)
+		}
+		if errors.Is(err, syscall.ENOSPC) {
+			err = m.unmade(p.Level, err)
 		}
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func (b *box) startContained(theirs int) error {
 	var err error
 	spec := guestproto.Box{
 		ID: b.id, CgroupName: groupName(boxPrefix, b.id), StateRoot: filepath.Join(b.m.owner.dir, "runc"), Rootfs: b.m.rootfs, Mounts: b.plan.mounts,
-		Net: b.policy.Net == NetFull, Rootless: os.Geteuid() != 0, UID: os.Getuid(), GID: os.Getgid(), Umask: currentUmask(),
+		Net: b.policy.Net == NetFull, Rootless: !privileged(), UID: os.Getuid(), GID: os.Getgid(), Umask: currentUmask(),
 		ReadOnly: []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"},
 		Mask:     []string{"/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats"},
 	}
@@ -60,7 +60,7 @@ func (b *box) startContained(theirs int) error {
 		}
 		<-k.gone
 	}
-	return unenforceable(b.policy.Level, err)
+	return b.m.unmade(b.policy.Level, err)
 }
 
 // startPlain starts the guest on the host itself.
@@ -118,7 +118,7 @@ func (b *box) configure() error {
 	defer cancel()
 	_, err := b.call(ctx, guestproto.KSetup, s.Encode(), fds...)
 	if err != nil {
-		return unenforceable(b.policy.Level, fmt.Errorf("start guest: %w", err))
+		return b.m.unmade(b.policy.Level, fmt.Errorf("start guest: %w", err))
 	}
 	b.sizes, err = b.privateSizes()
 	return err

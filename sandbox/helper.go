@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,8 @@ import (
 )
 
 const helperName = "heddle-guest"
+
+var errNoHelper = errors.New("sandbox helper not found")
 
 // loadHelper puts the helper binary into a sealed, anonymous file, so that what runs inside can neither find nor
 // change it.
@@ -25,7 +28,7 @@ func loadHelper(cfg Config) (*os.File, error) {
 	}
 	src, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open sandbox helper: %w", err)
+		return nil, fmt.Errorf("%w: %w", errNoHelper, err)
 	}
 	defer src.Close()
 	return seal(func(w io.Writer) error { _, err := io.Copy(w, src); return err })
@@ -45,7 +48,7 @@ func helperPath(cfg Config) (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("sandbox helper %s not found beside %s; set HEDDLE_GUEST to its path", helperName, exe)
+	return "", fmt.Errorf("%w: %s is not beside %s; set HEDDLE_GUEST to its path", errNoHelper, helperName, exe)
 }
 
 func seal(fill func(io.Writer) error) (*os.File, error) {

@@ -36,7 +36,7 @@ type limiters struct {
 // findLimiters looks for version 1 hierarchies that we may use.
 func findLimiters(v2 []string) limiters {
 	l := limiters{v2: v2}
-	if os.Geteuid() != 0 {
+	if !privileged() {
 		return l
 	}
 	l.v1 = v1Groups()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,14 @@ type Manager struct {
 
 // NewManager prepares the state directory and sweeps what dead owners left: processes, cgroups, files.
 func NewManager(ctx context.Context, cfg Config) (*Manager, error) {
+	m, err := newManager(ctx, cfg)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = fmt.Errorf("%w: %w", ErrDiskFull, err)
+	}
+	return m, err
+}
+
+func newManager(ctx context.Context, cfg Config) (*Manager, error) {
 	if !filepath.IsAbs(cfg.StateDir) {
 		return nil, fmt.Errorf("sandbox state directory %q is not an absolute path", cfg.StateDir)
 	}

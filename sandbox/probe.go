@@ -28,7 +28,7 @@ func Probe(ctx context.Context, cfg Config) Report {
 	m, err := NewManager(ctx, cfg)
 	if err != nil {
 		r.Cause = err.Error()
-		r.Gaps = append(r.Gaps, Gap{"every level", err.Error(), "put heddle-guest beside heddle or set HEDDLE_GUEST"})
+		r.Gaps = append(r.Gaps, Gap{"every level", err.Error(), unstartedFix(err)})
 		return r
 	}
 	defer func() {
@@ -54,7 +54,7 @@ func Probe(ctx context.Context, cfg Config) Report {
 	if r.Supports(WorkspaceWrite) {
 		r.UserNamespaces = true
 		r.Backend = BackendUser
-		if os.Geteuid() == 0 {
+		if privileged() {
 			r.Backend = BackendRoot
 		}
 	}
@@ -69,6 +69,17 @@ func Probe(ctx context.Context, cfg Config) Report {
 	}
 	r.Gaps = append(r.Gaps, m.gaps(r)...)
 	return r
+}
+
+// unstartedFix says what to do when not even a manager can be made.
+func unstartedFix(err error) string {
+	switch {
+	case errors.Is(err, ErrDiskFull):
+		return "free space on the file system of the home"
+	case errors.Is(err, errNoHelper):
+		return "put heddle-guest beside heddle or set HEDDLE_GUEST"
+	}
+	return "make the home writable for this user"
 }
 
 // tryLevel makes a sandbox and runs a command in it.

@@ -67,6 +67,8 @@ var (
 	ErrClosed = errors.New("sandbox is closed")
 	// ErrLost is returned when the sandbox ended while a call was in flight. The next call gets a new one.
 	ErrLost = errors.New("sandbox lost")
+	// ErrDiskFull is wrapped when a sandbox cannot be made because the file system of the state directory is full.
+	ErrDiskFull = errors.New("the disk that holds the sandbox state is full")
 	// ErrBadDir is wrapped by the error of Start for a working directory that does not exist or cannot be used.
 	ErrBadDir = errors.New("working directory cannot be used")
 	// ErrTooLarge is wrapped when a file is larger than the caller's limit.

@@ -249,11 +249,15 @@ func (p *process) finish(res *executorv1.ActionResult, err error) func() error {
 		ce.Error = res.GetError()
 	case res.GetProcess() != nil:
 		pr := res.GetProcess()
-		ce.ExitCode = proto.Int32(pr.GetExitCode())
+		if pr.GetVerdict().GetSandboxLost() { // its exit status was not seen
+			ce.Error = sandboxLost()
+		} else {
+			ce.ExitCode = proto.Int32(pr.GetExitCode())
+		}
 		ce.DurationMs = pr.GetDurationMs()
 		ce.Verdict = pr.GetVerdict()
 		ce.DroppedBytes = max(ce.DroppedBytes, pr.GetDroppedBytes())
-		if pr.GetExitCode() == 0 {
+		if pr.GetExitCode() == 0 && ce.Error == nil {
 			p.item.Status = heddlev1.ItemStatus_ITEM_STATUS_COMPLETED
 		}
 	default:
@@ -294,6 +298,12 @@ func (p *process) recordAgain() error {
 		p.lt.agent.cfg.Logger.Error("record the end of a command", "thread", p.lt.id, "item", p.item.GetId(), "error", err)
 	}
 	return err
+}
+
+// sandboxLost is the error of a command whose sandbox ended before it did.
+func sandboxLost() *heddlev1.ActionError {
+	return &heddlev1.ActionError{Code: "sandbox_lost", Message: "sandbox lost: it ended while the command ran, and the command with it; how far it came is not known",
+		Fix: "the next command gets a new sandbox"}
 }
 
 // actionError is a dispatcher's error as items show it.

@@ -13,6 +13,7 @@ import (
 const (
 	codeBadCwd         = "bad_cwd"
 	codeCancelled      = "cancelled"
+	codeDiskFull       = "disk_full"
 	codeExecutorLost   = "executor_lost"
 	codeIO             = "io"
 	codeNotEnforceable = "not_enforceable"
@@ -51,6 +52,8 @@ func failure(ctx context.Context, err error, otherwise string) *heddlev1.ActionE
 		return e
 	}
 	switch {
+	case errors.Is(err, sandbox.ErrDiskFull):
+		e.Code, e.Fix = codeDiskFull, "free space on the executor's disk"
 	case errors.Is(err, sandbox.ErrBadDir):
 		e.Code = codeBadCwd
 	case errors.Is(err, sandbox.ErrLost), errors.Is(err, sandbox.ErrClosed):
