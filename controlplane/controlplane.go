@@ -8,6 +8,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,8 +65,8 @@ type Config struct {
 	// ApprovalTimeout is the deadline of approvals where the config sets none; 0
 	// means 1 h.
 	ApprovalTimeout time.Duration
-	// MaxTurns bounds the turns that run at a time; 0 means 512.
-	MaxTurns int
+	// Limits bound what is taken on, over the config's [control_plane].
+	Limits config.PlaneLimits
 	// Clients overrides the clients of model providers, for tests; nil means those
 	// of the config.
 	Clients settings.Clients
@@ -112,8 +113,28 @@ func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	return c, nil
 }
 
+// limits are the bounds of the config's [control_plane], with those of the
+// Config over them. A config that cannot be read bounds nothing: turns say what
+// is wrong with it.
+func (c *ControlPlane) limits() config.PlaneLimits {
+	l := c.cfg.Limits
+	if c.cfg.Home.Dir == "" {
+		return l
+	}
+	loaded, err := config.Load(config.Options{Home: c.cfg.Home, Env: c.cfg.Env})
+	if err != nil {
+		c.cfg.Logger.Warn("read the limits of the config", "error", err)
+		return l
+	}
+	set := loaded.PlaneLimits()
+	return config.PlaneLimits{
+		Threads: cmp.Or(l.Threads, set.Threads), Turns: cmp.Or(l.Turns, set.Turns),
+		TurnsPerPrincipal: cmp.Or(l.TurnsPerPrincipal, set.TurnsPerPrincipal), WaitingActions: cmp.Or(l.WaitingActions, set.WaitingActions),
+	}
+}
+
 func (c *ControlPlane) wire(ctx context.Context) error {
-	cfg := c.cfg
+	cfg, limits := c.cfg, c.limits()
 	var err error
 	if c.log, err = eventlog.Open(ctx, eventlog.Config{Store: c.store, Logger: cfg.Logger}); err != nil {
 		return err
@@ -132,7 +153,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 		return err
 	}
 	c.dispatcher, err = dispatch.New(ctx, dispatch.Config{
-		Epochs: epochs, FenceAfter: cfg.FenceAfter, Wait: cfg.ExecutorWait, JoinToken: cfg.JoinToken, Version: cfg.Version, Logger: cfg.Logger,
+		Epochs: epochs, QueueLimit: limits.WaitingActions, FenceAfter: cfg.FenceAfter, Wait: cfg.ExecutorWait, JoinToken: cfg.JoinToken, Version: cfg.Version, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return err
@@ -161,7 +182,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	broker := approval.NewBroker(nil)
 	c.agent = agent.New(agent.Config{
 		Log: c.log, Streams: outputs, Blobs: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Servers: resolver.Servers, Version: cfg.Version,
-		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: cfg.MaxTurns, Home: cfg.Home.Dir,
+		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, MaxTurns: limits.Turns, MaxTurnsOf: limits.TurnsPerPrincipal, MaxThreads: limits.Threads, Home: cfg.Home.Dir,
 	})
 	c.server = server.New(server.Config{
 		Files: func(ctx context.Context, sessionID string, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error) {

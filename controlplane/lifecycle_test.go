@@ -256,8 +256,18 @@ func TestModelFailureIsTyped(t *testing.T) {
 }
 
 func TestTurnsAreBounded(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.MaxTurns = 1 })
-	r.model.script(hang("m", "x"))
+	for _, file := range []string{"max_turns = 1", "max_turns_per_principal = 1"} {
+		t.Run(file, func(t *testing.T) { turnsAreBounded(t, file) })
+	}
+}
+
+func turnsAreBounded(t *testing.T, file string) {
+	r := newRig(t, func(c *Config) {
+		if err := os.WriteFile(filepath.Join(c.Home.Dir, "config.toml"), []byte("[control_plane]\n"+file+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r.model.script(hang("m", "x"), speak("m2", "y"))
 	ctx, th := r.thread(workspaceWrite("never"))
 	r.startTurn(ctx, th.GetId(), "go")
 	other, err := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: workspaceWrite("never")})
@@ -266,6 +276,47 @@ func TestTurnsAreBounded(t *testing.T) {
 	}
 	if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: other.GetThread().GetId(), Input: say("x")}); !errdefs.Is(err, errdefs.Overloaded) {
 		t.Fatal(err)
+	}
+	// The end of a turn makes room.
+	f := r.follow(th.GetId(), 1)
+	f.until(func(e *heddlev1.Event) bool { return e.GetTurnStarted() != nil })
+	row, err := r.threads.GetThread(ctx, &heddlev1.GetThreadRequest{ThreadId: th.GetId()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.interrupt(ctx, th.GetId(), row.GetThread().GetActiveTurnId())
+	f.turnEnd()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: other.GetThread().GetId(), Input: say("x")})
+		if err == nil {
+			break
+		}
+		if !errdefs.Is(err, errdefs.Overloaded) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestThreadsAreBounded(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Limits.Threads = 1 })
+	ctx, th := r.thread(workspaceWrite("never"))
+	if _, err := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: workspaceWrite("never")}); !errdefs.Is(err, errdefs.Overloaded) {
+		t.Errorf("a second thread: %v", err)
+	}
+	if _, err := r.threads.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: th.GetId()}); err != nil {
+		t.Errorf("the open one: %v", err)
+	}
+	if _, err := r.threads.UnloadThread(ctx, &heddlev1.UnloadThreadRequest{ThreadId: th.GetId()}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: workspaceWrite("never")})
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 }
 

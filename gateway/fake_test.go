@@ -216,7 +216,7 @@ func (f *fake) ListTurns(_ context.Context, r *heddlev1.ListTurnsRequest) (*hedd
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := &heddlev1.ListTurnsResponse{}
+	out := &heddlev1.ListTurnsResponse{Head: t.row.GetLastSeq()}
 	for _, turn := range slices.Backward(t.turns) {
 		out.Turns = append(out.Turns, proto.CloneOf(turn))
 	}

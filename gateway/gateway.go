@@ -59,6 +59,10 @@ type Config struct {
 	// Patience bounds how long a request waits for the control plane; 0 means
 	// 30 s.
 	Patience time.Duration
+	// Limits bound what clients can make this gateway hold.
+	Limits appserver.Limits
+	// ClientVersions bounds the versions of clients that are served.
+	ClientVersions appserver.ClientRange
 	// REST serves the HTTP API under /v1/ beside WebSocket clients.
 	REST bool
 	// WrapListener guards a listener before it is served; may be nil.
@@ -78,6 +82,10 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if err := cfg.Limits.Check(); err != nil {
+		return nil, err
+	}
+	cfg.Limits = cfg.Limits.WithDefaults()
 	overrides, err := structpb.NewStruct(cfg.Overrides)
 	if err != nil {
 		return nil, fmt.Errorf("config overrides: %w", err)
@@ -100,7 +108,7 @@ func New(cfg Config) (*Gateway, error) {
 	})
 	g.server = appserver.New(appserver.Config{
 		Session: g.session, Home: cfg.Home, Version: wireVersion(cfg.Version), Source: cfg.Source, OnDisconnect: cfg.OnDisconnect,
-		Logger: cfg.Logger, Terminal: cfg.Env["TERM_PROGRAM"],
+		Logger: cfg.Logger, Terminal: cfg.Env["TERM_PROGRAM"], Clients: cfg.ClientVersions, Limits: cfg.Limits,
 	})
 	return g, nil
 }
@@ -118,6 +126,7 @@ func (g *Gateway) Close(ctx context.Context) {
 // ServeStdio serves one client over a pair of pipes until in ends or ctx does.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	stream := jsonrpc.NewLines(in, out, func() error { return errors.Join(in.Close(), out.Close()) })
+	stream.Limit(g.cfg.Limits.MessageBytes)
 	return g.server.Serve(ctx, stream)
 }
 
@@ -140,7 +149,8 @@ func (g *Gateway) Listen(ctx context.Context, address transport.Address) (net.Ad
 	if g.cfg.WrapListener != nil {
 		l = g.cfg.WrapListener(l)
 	}
-	ws := &transport.Server{Handle: g.server.Serve, Token: g.cfg.Token, Logger: g.cfg.Logger, REST: rest}
+	ws := &transport.Server{Handle: g.server.Serve, Token: g.cfg.Token, Logger: g.cfg.Logger, REST: rest,
+		MaxConnections: g.cfg.Limits.Connections, MaxMessage: g.cfg.Limits.MessageBytes}
 	done := make(chan error, 1)
 	go func() { done <- ws.Serve(ctx, l) }()
 	return bound, done, nil

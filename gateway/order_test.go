@@ -521,7 +521,7 @@ func TestSequenceNumbers(t *testing.T) {
 	f := newFake(t)
 	f.onTurn = playMessage
 	p := stdioPeer(t, newGateway(t, f, nil))
-	r := p.result("initialize", message{"clientInfo": message{"name": "x", "version": "1"}, "capabilities": message{"experimentalApi": true, "heddle": message{}}})
+	r := p.result("initialize", message{"clientInfo": message{"name": "x", "version": "1"}, "capabilities": message{"experimentalApi": true, "heddle": message{"eventSeq": true}}})
 	if r["heddle"].(message)["serverVersion"] != "1.2.3" {
 		t.Errorf("initialize: %v", r)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/heddle-dev/heddle/cmd/heddle/internal/peer"
 	"github.com/heddle-dev/heddle/gateway"
+	"github.com/heddle-dev/heddle/gateway/appserver"
 	"github.com/heddle-dev/heddle/gateway/auth"
 	"github.com/heddle-dev/heddle/gateway/transport"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -36,6 +37,7 @@ type frontFlags struct {
 	tokenSHA256  string
 	onDisconnect string
 	logLevel     string
+	limits       limitFlags
 }
 
 func (f *frontFlags) add(fs *pflag.FlagSet, listen string) {
@@ -45,6 +47,7 @@ func (f *frontFlags) add(fs *pflag.FlagSet, listen string) {
 	fs.StringVar(&f.tokenSHA256, "ws-token-sha256", "", "SHA-256 of the capability token, in `hex`")
 	fs.StringVar(&f.onDisconnect, "on-disconnect", "", "what becomes of turns when this process is gone: interrupt or continue (default: interrupt for stdio, else continue)")
 	fs.StringVar(&f.logLevel, "log-level", "warn", "log `level` on stderr: debug, info, warn or error")
+	f.limits.add(fs)
 }
 
 // front is a checked set of frontFlags.
@@ -53,6 +56,8 @@ type front struct {
 	token        auth.Token
 	onDisconnect heddlev1.OnDisconnect
 	logger       *slog.Logger
+	limits       appserver.Limits
+	clients      appserver.ClientRange
 }
 
 func (f *frontFlags) check(home string, stderr io.Writer) (*front, error) {
@@ -65,6 +70,9 @@ func (f *frontFlags) check(home string, stderr io.Writer) (*front, error) {
 		return nil, err
 	}
 	out := &front{address: address}
+	if out.limits, out.clients, err = f.limits.check(); err != nil {
+		return nil, err
+	}
 	if out.token, err = f.token(); err != nil {
 		return nil, err
 	}
@@ -188,6 +196,7 @@ func runAppServer(cmd *cobra.Command, f *appServerFlags) error {
 		Dial: place.dial, Home: place.dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
 		Profile: f.session.profile, IgnoreUserConfig: f.session.ignoreUserConfig, Source: f.source,
 		OnDisconnect: front.onDisconnect, Logger: front.logger, Token: front.token, WrapListener: guardWith(front.logger),
+		Limits: front.limits, ClientVersions: front.clients,
 	})
 	if err != nil {
 		return err

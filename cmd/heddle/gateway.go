@@ -77,6 +77,7 @@ func runGateway(cmd *cobra.Command, f *gatewayFlags) error {
 		Dial: dial, Home: home.Dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
 		Profile: f.session.profile, OnDisconnect: front.onDisconnect, Remote: !strings.HasPrefix(f.connect, "unix://"), Logger: front.logger,
 		Token: front.token, REST: true, WrapListener: guardWith(front.logger),
+		Limits: front.limits, ClientVersions: front.clients,
 	})
 	if err != nil {
 		return err

@@ -84,6 +84,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		Dial: dial, Home: home.Dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
 		Profile: f.session.profile, OnDisconnect: front.onDisconnect, Logger: front.logger, Token: front.token,
 		WrapListener: guardWith(front.logger),
+		Limits:       front.limits, ClientVersions: front.clients,
 	})
 	if err != nil {
 		return err

@@ -37,8 +37,10 @@ type Config struct {
 	Lost func(sessionID string) bool
 	// Held reports whether a session holds a thread; nil means always.
 	Held func(threadID string) bool
-	// MaxTurns bounds the turns that run at a time; 0 means 512.
-	MaxTurns int
+	// MaxTurns bounds the turns that run at a time, MaxTurnsOf those of one
+	// principal, MaxThreads the threads that are held open; 0 means 512, as many as
+	// of all, and 16384.
+	MaxTurns, MaxTurnsOf, MaxThreads int
 	// Version is written into user agents.
 	Version string
 	// Servers finds the MCP servers of a thread; nil means that there are none.
@@ -56,9 +58,11 @@ type Agent struct {
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex
-	live     map[string]*live
-	active   int
+	mu     sync.Mutex
+	live   map[string]*live
+	active int
+	// activeOf counts the turns of each principal.
+	activeOf map[string]int
 	stopping bool
 
 	// recovered waits for Resume; back finds the clients of its turns.
@@ -79,8 +83,14 @@ func New(cfg Config) *Agent {
 	if cfg.MaxTurns == 0 {
 		cfg.MaxTurns = 512
 	}
+	if cfg.MaxTurnsOf == 0 {
+		cfg.MaxTurnsOf = cfg.MaxTurns
+	}
+	if cfg.MaxThreads == 0 {
+		cfg.MaxThreads = 16 << 10
+	}
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &Agent{cfg: cfg, store: cfg.Log.Store(), ctx: ctx, stop: stop, live: map[string]*live{}, looks: make(chan struct{}, maxLooks)}
+	return &Agent{cfg: cfg, store: cfg.Log.Store(), ctx: ctx, stop: stop, live: map[string]*live{}, activeOf: map[string]int{}, looks: make(chan struct{}, maxLooks)}
 }
 
 // TurnRequest asks for a turn.
@@ -138,13 +148,13 @@ func (a *Agent) StartTurn(ctx context.Context, r TurnRequest) (*TurnAnswer, erro
 
 // begin accepts a new turn on a thread without one. lt is acquired.
 func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer, error) {
-	if err := a.reserve(); err != nil {
+	if err := a.reserve(lt.principal); err != nil {
 		return nil, err
 	}
 	started := false
 	defer func() {
 		if !started {
-			a.unreserve()
+			a.unreserve(lt.principal)
 		}
 	}()
 	changed, events := lt.overlay(r.Settings)
@@ -295,7 +305,17 @@ func (a *Agent) Close(ctx context.Context) error {
 	}
 }
 
-func (a *Agent) reserve() error {
+// Room refuses a thread that is not held open yet when too many are.
+func (a *Agent) Room(threadID string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.live[threadID] == nil && len(a.live) >= a.cfg.MaxThreads {
+		return errdefs.New(errdefs.Overloaded, "%d threads are open already, which is the limit", len(a.live))
+	}
+	return nil
+}
+
+func (a *Agent) reserve(principal string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopping {
@@ -304,13 +324,24 @@ func (a *Agent) reserve() error {
 	if a.active >= a.cfg.MaxTurns {
 		return errdefs.New(errdefs.Overloaded, "%d turns run already, which is the limit", a.cfg.MaxTurns)
 	}
-	a.active++
+	if a.activeOf[principal] >= a.cfg.MaxTurnsOf {
+		return errdefs.New(errdefs.Overloaded, "%d turns of yours run already, which is the limit", a.cfg.MaxTurnsOf)
+	}
+	a.count(principal, 1)
 	return nil
 }
 
-func (a *Agent) unreserve() {
+// count adds to the running turns. a.mu is held.
+func (a *Agent) count(principal string, n int) {
+	a.active += n
+	if a.activeOf[principal] += n; a.activeOf[principal] == 0 {
+		delete(a.activeOf, principal)
+	}
+}
+
+func (a *Agent) unreserve(principal string) {
 	a.mu.Lock()
-	a.active--
+	a.count(principal, -1)
 	a.mu.Unlock()
 }
 

@@ -94,7 +94,7 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 	case *heddlev1.Event_ItemStarted:
 		p.itemStarted(proto.CloneOf(e.ItemStarted.GetItem()), items)
 	case *heddlev1.Event_ItemDelta:
-		show(items[e.ItemDelta.GetItemId()], e.ItemDelta)
+		ShowDelta(items[e.ItemDelta.GetItemId()], e.ItemDelta)
 	case *heddlev1.Event_ItemCompleted:
 		p.itemCompleted(e.ItemCompleted.GetItem(), items)
 	case *heddlev1.Event_DiffUpdated:
@@ -193,8 +193,8 @@ func (p *resumption) itemCompleted(item *heddlev1.Item, items map[string]*heddle
 	}
 }
 
-// show adds one increment to an open model item.
-func show(item *heddlev1.Item, d *heddlev1.ItemDelta) {
+// ShowDelta adds an increment to the item that it belongs to.
+func ShowDelta(item *heddlev1.Item, d *heddlev1.ItemDelta) {
 	if m := item.GetAgentMessage(); m != nil {
 		m.Text += d.GetAgentText()
 	}

@@ -94,7 +94,7 @@ func (a *Agent) recoverTurn(ctx context.Context, lt *live, turnID string) (*turn
 	}
 	lt.setTurn(t)
 	a.mu.Lock()
-	a.active++
+	a.count(lt.principal, 1)
 	a.mu.Unlock()
 	return t, nil
 }

@@ -212,7 +212,7 @@ func (t *turn) close() []*heddlev1.UserMessage {
 
 // run is the turn's goroutine.
 func (t *turn) run() {
-	defer t.agent.unreserve()
+	defer t.agent.unreserve(t.lt.principal)
 	defer t.cancel(nil)
 	err := t.work()
 	if errors.Is(err, ErrSuspended) {

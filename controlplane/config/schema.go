@@ -68,6 +68,7 @@ func schema() *node {
 		"approvals_reviewer":    oneOf("user", "auto_review"),
 		"approval_timeout_secs": n,
 		limitsTable:             tableOf(limitNodes()),
+		planeTable:              tableOf(planeNodes()),
 		"sandbox_mode":          oneOf("read-only", "workspace-write", "danger-full-access"),
 		"sandbox_workspace_write": tableOf(map[string]*node{
 			"writable_roots": {kind: pathList}, "network_access": b, "exclude_tmpdir_env_var": b, "exclude_slash_tmp": b,

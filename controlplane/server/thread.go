@@ -56,6 +56,9 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if err != nil {
 		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
 	}
+	if err := s.cfg.Agent.Room(id.String()); err != nil {
+		return nil, err
+	}
 	row := &heddlev1.Thread{
 		Id: id.String(), Principal: session.Local, Ephemeral: r.GetEphemeral(), Settings: set, State: heddlev1.ThreadState_THREAD_STATE_IDLE,
 		Source: r.GetSource(), ThreadSource: r.GetThreadSource(), Originator: r.GetOriginator(), Version: r.GetVersion(), ClientFields: r.GetClientFields(),
@@ -155,6 +158,9 @@ func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRe
 	if row.GetArchived() {
 		return nil, errdefs.New(errdefs.ThreadArchived, "thread %s is archived", id).With("thread", id)
 	}
+	if err := s.cfg.Agent.Room(id); err != nil {
+		return nil, err
+	}
 	if caller != "" {
 		s.cfg.Sessions.Hold(caller, id)
 	}
@@ -221,7 +227,11 @@ func (s *threadService) ListTurns(ctx context.Context, r *heddlev1.ListTurnsRequ
 		return nil, err
 	}
 	s.settle(ctx, r.GetThreadId())
-	return s.store.ListTurns(ctx, r)
+	resp, err := s.store.ListTurns(ctx, r)
+	if err != nil || r.GetView() != heddlev1.ItemsView_ITEMS_VIEW_FULL {
+		return resp, err
+	}
+	return s.showOpen(ctx, r.GetThreadId(), resp)
 }
 
 func (s *threadService) ListItems(ctx context.Context, r *heddlev1.ListItemsRequest) (*heddlev1.ListItemsResponse, error) {
@@ -252,6 +262,9 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
+	}
+	if err := s.cfg.Agent.Room(id.String()); err != nil {
+		return nil, err
 	}
 	row := &heddlev1.Thread{
 		Id: id.String(), Principal: source.GetPrincipal(), Ephemeral: r.GetEphemeral(), State: heddlev1.ThreadState_THREAD_STATE_IDLE,

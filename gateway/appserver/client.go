@@ -14,13 +14,9 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-const (
-	// maxInFlight bounds the requests of one connection that are being worked on.
-	maxInFlight = 512
-	// drainTime bounds how long answers are waited for when the peer has closed
-	// its side.
-	drainTime = 2 * time.Second
-)
+// drainTime bounds how long answers are waited for when the peer has closed its
+// side.
+const drainTime = 2 * time.Second
 
 // client is one connection.
 type client struct {
@@ -39,12 +35,18 @@ type client struct {
 	initialized  bool
 	experimental bool
 	extended     bool
-	optOut       map[string]bool
-	subs         map[string]*subscription
-	lanes        map[string][]func()
-	asked        map[int64]*heddlev1.Approval
-	execs        map[execKey]*execution
-	inFlight     int
+	// numbered is set when the client asked for sequence numbers.
+	numbered bool
+	optOut   map[string]bool
+	subs     map[string]*subscription
+	lanes    map[string][]func()
+	asked    map[int64]*heddlev1.Approval
+	execs    map[execKey]*execution
+	inFlight int
+	// asking are the bytes of the requests that are worked on.
+	asking int
+	// pages has room for the large answers that are made at a time.
+	pages chan struct{}
 }
 
 // Serve runs one connection until its stream ends.
@@ -54,7 +56,7 @@ func (s *Server) Serve(ctx context.Context, stream jsonrpc.Stream) error {
 	c := &client{
 		srv: s, conn: jsonrpc.NewConn(stream), ctx: ctx, cancel: cancel, id: uuid.NewString(),
 		subs: map[string]*subscription{}, lanes: map[string][]func(){}, asked: map[int64]*heddlev1.Approval{}, execs: map[execKey]*execution{},
-		searches: newSearches(),
+		searches: newSearches(), pages: make(chan struct{}, s.limits.Pages),
 	}
 	c.watches = newWatches(c)
 	s.mu.Lock()
@@ -78,6 +80,10 @@ func (s *Server) Serve(ctx context.Context, stream jsonrpc.Stream) error {
 // read dispatches messages until the stream ends.
 func (c *client) read() error {
 	for {
+		// A client that only writes is not read for ever.
+		if err := c.conn.WaitRoom(c.ctx); err != nil {
+			return err
+		}
 		line, err := c.conn.Read()
 		var tooLarge *jsonrpc.TooLargeError
 		if errors.As(err, &tooLarge) {
@@ -165,6 +171,20 @@ func (c *client) forget(thread string, sub *subscription) {
 	}
 }
 
+func (c *client) isNumbered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.numbered
+}
+
+// place tells a client that asked for numbers where an answer stands.
+func (c *client) place(t *heddlev1.Thread) *protocol.Place {
+	if !c.isNumbered() {
+		return nil
+	}
+	return &protocol.Place{Seq: t.GetLastSeq()}
+}
+
 func (c *client) isExtended() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,6 +231,8 @@ type call struct {
 	id     jsonrpc.ID
 	after  []func()
 	later  bool
+	// bytes is the size of the parameters.
+	bytes int
 }
 
 // then runs f once the answer has left in a write of its own.
@@ -219,12 +241,7 @@ func (r *call) then(f func()) { r.after = append(r.after, f) }
 // finish answers the request and runs what waits for the answer. A failed
 // request runs it too, so that holds are released.
 func (r *call) finish(result any, err error) {
-	var flushed <-chan struct{}
-	if err != nil {
-		flushed = r.client.conn.RespondError(r.id, failure(err))
-	} else {
-		flushed = r.client.conn.Respond(r.id, result)
-	}
+	flushed := r.answer(result, err)
 	if len(r.after) > 0 {
 		select {
 		case <-flushed:
@@ -236,25 +253,41 @@ func (r *call) finish(result any, err error) {
 	}
 	r.client.mu.Lock()
 	r.client.inFlight--
+	r.client.asking -= r.bytes
 	r.client.mu.Unlock()
 	r.client.tasks.Done()
+}
+
+// answer queues the answer. A large one for which there is no room is replaced by
+// a refusal.
+func (r *call) answer(result any, err error) (flushed <-chan struct{}) {
+	conn := r.client.conn
+	if err != nil {
+		return conn.RespondError(r.id, failure(err))
+	}
+	data := jsonrpc.EncodeResult(r.id, result)
+	if _, waiting := conn.Backlog(); len(data) > smallAnswer && waiting > 0 && waiting+len(data) > r.client.srv.limits.ConnectionBytes {
+		return conn.RespondError(r.id, overloaded())
+	}
+	return conn.Send(data)
 }
 
 // request starts the work on one request.
 func (c *client) request(m jsonrpc.Message) {
 	c.mu.Lock()
-	initialized, experimental := c.initialized, c.experimental
-	overloaded := c.inFlight >= maxInFlight
-	if !overloaded {
+	initialized, experimental, extended := c.initialized, c.experimental, c.extended
+	full := c.full(len(m.Params))
+	if !full {
 		c.inFlight++
+		c.asking += len(m.Params)
 		c.tasks.Add(1)
 	}
 	c.mu.Unlock()
-	if overloaded {
-		c.conn.RespondError(m.ID, &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "Server overloaded; retry later."})
+	if full {
+		c.conn.RespondError(m.ID, overloaded())
 		return
 	}
-	r := &call{client: c, method: m.Method, id: m.ID}
+	r := &call{client: c, method: m.Method, id: m.ID, bytes: len(m.Params)}
 	if !initialized && m.Method != "initialize" {
 		r.finish(nil, invalid("Not initialized"))
 		return
@@ -263,12 +296,20 @@ func (c *client) request(m jsonrpc.Message) {
 		r.finish(nil, invalid("Already initialized"))
 		return
 	}
-	entry, params, err := lookup(m.Method, m.Params, experimental)
+	entry, params, err := lookup(m.Method, m.Params, experimental, extended)
 	if err != nil {
 		r.finish(nil, err)
 		return
 	}
 	run := func() {
+		if large(m.Method) {
+			release, err := c.room()
+			if err != nil {
+				r.finish(nil, err)
+				return
+			}
+			defer release()
+		}
 		result, err := entry.run(c.srv, c.ctx, r, params)
 		if !r.later || err != nil {
 			r.finish(result, err)
@@ -313,11 +354,18 @@ func (c *client) enqueue(lane string, run func()) {
 // initialize opens the connection. It needs nobody but the gateway itself.
 func (s *Server) initialize(_ context.Context, r *call, p *protocol.InitializeParams) (any, error) {
 	c := r.client
+	if err := s.checkClient(p.ClientInfo); err != nil {
+		return nil, err
+	}
+	numbered, err := wantsNumbers(p.Capabilities)
+	if err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	c.initialized = true
 	if caps := p.Capabilities; caps != nil {
 		c.experimental = caps.ExperimentalAPI
-		c.extended = caps.Heddle != nil
+		c.extended, c.numbered = caps.Heddle != nil, numbered
 		c.optOut = map[string]bool{}
 		for _, m := range caps.OptOut {
 			c.optOut[m] = true
@@ -340,7 +388,7 @@ func (s *Server) initialize(_ context.Context, r *call, p *protocol.InitializePa
 	}
 	if extended {
 		out.Heddle = &protocol.HeddleFeatures{
-			ProtocolVersion: "v2", ServerVersion: s.cfg.Version, TestedWith: []string{"0.171.0"}, Features: []string{"seq", "approvalRisk"},
+			ProtocolVersion: "v2", ServerVersion: s.cfg.Version, TestedWith: testedClients(), Features: features(),
 		}
 	}
 	return out, nil

@@ -136,7 +136,7 @@ func TestCoverageOfTheProtocol(t *testing.T) {
 func TestEveryMethodTakesBadParams(t *testing.T) {
 	for _, m := range protocol.Methods() {
 		for _, raw := range []string{`{}`, `{"threadId":7}`, `{"threadId":null}`, `[]`, `"x"`, `null`, `{"threadId":"no-uuid"}`} {
-			_, _, err := lookup(m, []byte(raw), true)
+			_, _, err := lookup(m, []byte(raw), true, false)
 			if coverageOf(m) != "unsupported" {
 				continue
 			}

@@ -209,7 +209,7 @@ func (s *Server) turnsList(ctx context.Context, r *call, p *protocol.TurnsListPa
 	req := &heddlev1.ListTurnsRequest{
 		ThreadId: p.ThreadID, PageSize: pageSize(p.Limit), PageToken: text(p.Cursor), Ascending: text(p.SortDirection) == "asc", View: view,
 	}
-	page, err := s.turnsPage(ctx, r.client, req, wireView)
+	page, _, err := s.turnsPage(ctx, r.client, req, wireView)
 	if err != nil {
 		return nil, named(badCursor(err, text(p.Cursor)), textNotLoaded, p.ThreadID)
 	}
@@ -217,14 +217,14 @@ func (s *Server) turnsList(ctx context.Context, r *call, p *protocol.TurnsListPa
 }
 
 // turnsPage lists turns. A page that would be too large is asked for again with
-// fewer turns.
-func (s *Server) turnsPage(ctx context.Context, c *client, req *heddlev1.ListTurnsRequest, view protocol.ItemsView) (*protocol.TurnsPage, error) {
+// fewer turns. The second result is the seq that the page shows the thread at.
+func (s *Server) turnsPage(ctx context.Context, c *client, req *heddlev1.ListTurnsRequest, view protocol.ItemsView) (*protocol.TurnsPage, uint64, error) {
 	for {
 		resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListTurnsResponse, error) {
 			return c.ListTurns(ctx, req)
 		})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		page := &protocol.TurnsPage{Data: []protocol.Turn{}, NextCursor: cursorText(resp.GetNextPageToken()), BackwardsCursor: cursorText(resp.GetPreviousPageToken())}
 		for _, t := range resp.GetTurns() {
@@ -234,7 +234,7 @@ func (s *Server) turnsPage(ctx context.Context, c *client, req *heddlev1.ListTur
 			req.PageSize = int32(n / 2)
 			continue
 		}
-		return page, nil
+		return page, resp.GetHead(), nil
 	}
 }
 
@@ -292,9 +292,10 @@ func defers(p *protocol.ItemsListParams) bool {
 }
 
 // allTurns returns a thread's turns with their items, oldest first: all of them
-// if they fit into an answer, else the newest that do.
-func (s *Server) allTurns(ctx context.Context, id string) ([]protocol.Turn, error) {
-	out := []protocol.Turn{}
+// if they fit into an answer, else the newest that do. head is the seq that the
+// newest ones are shown at.
+func (s *Server) allTurns(ctx context.Context, id string) (out []protocol.Turn, head uint64, err error) {
+	out = []protocol.Turn{}
 	size := 0
 	req := &heddlev1.ListTurnsRequest{ThreadId: id, PageSize: 20, View: heddlev1.ItemsView_ITEMS_VIEW_FULL}
 	for {
@@ -302,42 +303,45 @@ func (s *Server) allTurns(ctx context.Context, id string) ([]protocol.Turn, erro
 			return c.ListTurns(ctx, req)
 		})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
+		}
+		if head == 0 {
+			head = resp.GetHead()
 		}
 		for _, t := range resp.GetTurns() {
 			turn := protocol.FromTurnWithItems(t, protocol.ViewFull, protocol.ItemOptions{})
 			data, err := jsonrpc.Marshal(turn)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			if size += len(data); size > maxAnswer && len(out) > 0 {
 				slices.Reverse(out)
-				return out, nil
+				return out, head, nil
 			}
 			out = append(out, turn)
 		}
 		if req.PageToken = resp.GetNextPageToken(); req.PageToken == "" {
 			slices.Reverse(out)
-			return out, nil
+			return out, head, nil
 		}
 	}
 }
 
 // resumeTurns adds history to the answer of thread/resume: all turns in the
-// deprecated form, one page if asked for, and cursors towards older ones.
-func (s *Server) resumeTurns(ctx context.Context, r *call, p *protocol.ThreadResumeParams, out *protocol.Resumed) ([]protocol.Turn, error) {
+// deprecated form, one page if asked for, and cursors towards older ones. head
+// is the seq that the history is shown at, 0 when none is shown.
+func (s *Server) resumeTurns(ctx context.Context, r *call, p *protocol.ThreadResumeParams, out *protocol.Resumed) (turns []protocol.Turn, head uint64, err error) {
 	if page := p.InitialTurnsPage; page != nil {
 		view, wireView := viewOf(page.ItemsView)
-		turns, err := s.turnsPage(ctx, r.client, &heddlev1.ListTurnsRequest{
+		out.InitialTurnsPage, head, err = s.turnsPage(ctx, r.client, &heddlev1.ListTurnsRequest{
 			ThreadId: p.ThreadID, PageSize: pageSize(page.Limit), Ascending: text(page.SortDirection) == "asc", View: view,
 		}, wireView)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		out.InitialTurnsPage = turns
 	}
 	if p.ExcludeTurns {
-		return nil, nil
+		return nil, head, nil
 	}
 	s.deprecated(r.client, "thread/resume")
 	return s.allTurns(ctx, p.ThreadID)

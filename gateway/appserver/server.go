@@ -36,6 +36,9 @@ type Config struct {
 	Source       string
 	OnDisconnect heddlev1.OnDisconnect
 	Logger       *slog.Logger
+	Limits       Limits
+	// Clients bounds the versions of clients that are served.
+	Clients ClientRange
 	// Terminal is named in the user agent; empty means unknown.
 	Terminal string
 }
@@ -45,6 +48,7 @@ type Server struct {
 	cfg     Config
 	session *upstream.Session
 	log     *slog.Logger
+	limits  Limits
 
 	mu         sync.Mutex
 	clients    map[*client]struct{}
@@ -67,7 +71,7 @@ func New(cfg Config) *Server {
 		cfg.Source = "vscode"
 	}
 	return &Server{
-		cfg: cfg, session: cfg.Session, log: cfg.Logger,
+		cfg: cfg, session: cfg.Session, log: cfg.Logger, limits: cfg.Limits.WithDefaults(),
 		clients: map[*client]struct{}{}, threads: map[string]*loaded{},
 	}
 }
@@ -132,6 +136,9 @@ func (s *Server) load(t *heddlev1.Thread, pending []*heddlev1.Approval) (l *load
 	}
 	if l = s.threads[t.GetId()]; l != nil {
 		return l, false, nil
+	}
+	if len(s.threads) >= s.limits.Threads {
+		return nil, false, overloaded()
 	}
 	l = newLoaded(s, t, pending)
 	s.threads[l.id] = l
@@ -212,7 +219,7 @@ func failure(err error) *jsonrpc.Error {
 	out := &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: e.Message, Data: map[string]any{"reason": string(e.Reason)}}
 	switch e.Reason {
 	case errdefs.Overloaded:
-		return &jsonrpc.Error{Code: jsonrpc.CodeOverloaded, Message: "Server overloaded; retry later."}
+		return overloaded()
 	case errdefs.InvalidCursor:
 		out.Data = nil
 	case errdefs.Internal, errdefs.NoExecutor, errdefs.ExecutorLost, errdefs.NotEnforceable, errdefs.StoreUnavailable, errdefs.UnknownOutcome, errdefs.StaleEpoch:

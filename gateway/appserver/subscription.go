@@ -26,12 +26,15 @@ type subscription struct {
 	done   chan struct{}
 	// prev is the seq of the last note that stood for an event.
 	prev uint64
+	// Questions up to replayTo are put again only when they are pending.
+	replayTo uint64
+	pending  map[string]bool
 }
 
 func newSubscription(l *loaded, c *client, t *heddlev1.Thread, pending []*heddlev1.Approval) *subscription {
 	ctx, cancel := context.WithCancel(l.ctx)
 	sub := &subscription{thread: l, client: c, tr: newTranslator(t, pending), ctx: ctx, cancel: cancel, done: make(chan struct{}), prev: t.GetLastSeq()}
-	sub.tr.opts.Extended = c.isExtended()
+	sub.tr.opts.Extended, sub.tr.jumps = c.isExtended(), c.isNumbered()
 	sub.tr.read = l.srv.readOutput(l.id)
 	return sub
 }
@@ -61,6 +64,9 @@ func (sub *subscription) send(n note) error {
 		return err
 	}
 	c := sub.client
+	if n.ask != nil && n.seq <= sub.replayTo && !sub.pending[n.ask.GetId()] {
+		return nil
+	}
 	if n.ask != nil {
 		return c.ask(sub.ctx, n.ask)
 	}
@@ -70,7 +76,7 @@ func (sub *subscription) send(n note) error {
 	if !c.wants(n) {
 		return nil
 	}
-	data, err := n.encode(time.Now().UnixMilli(), c.isExtended(), sub.prev)
+	data, err := n.encode(time.Now().UnixMilli(), c.isNumbered(), sub.prev)
 	if err != nil {
 		return err
 	}

@@ -223,7 +223,22 @@ func absent(method string) (entry, bool) {
 }
 
 // lookup finds a method and decodes its parameters.
-func lookup(method string, raw json.RawMessage, experimental bool) (entry, any, error) {
+//
+// Additions of ours are there for clients that asked for them; to all others
+// they are as unknown as any name.
+func lookup(method string, raw json.RawMessage, experimental, extended bool) (entry, any, error) {
+	if e, ok := extensionTable(method); ok && extended {
+		params, _, err := e.decode(raw)
+		if err == nil {
+			err = checkLane(params)
+		} else {
+			err = invalid("Invalid request: " + err.Error())
+		}
+		if err != nil {
+			return entry{}, nil, err
+		}
+		return e, params, nil
+	}
 	known, needs := protocol.Known(method)
 	if !known {
 		return entry{}, nil, invalid("Invalid request: " + protocol.UnknownVariant(method, protocol.Methods()).Error())
@@ -240,10 +255,8 @@ func lookup(method string, raw json.RawMessage, experimental bool) (entry, any, 
 		if len(used) > 0 && !experimental {
 			return entry{}, nil, invalid(method + "." + slices.Min(used) + " requires experimentalApi capability")
 		}
-		if id, named := threadOf(params); named {
-			if _, err := uuid.Parse(id); err != nil {
-				return entry{}, nil, invalid("invalid thread id: " + err.Error())
-			}
+		if err := checkLane(params); err != nil {
+			return entry{}, nil, err
 		}
 		return e, params, nil
 	}
@@ -253,6 +266,18 @@ func lookup(method string, raw json.RawMessage, experimental bool) (entry, any, 
 	e2 := invalid(fmt.Sprintf("%s is not supported by this server", method))
 	e2.Data = map[string]any{"reason": "NOT_SUPPORTED"}
 	return entry{}, nil, e2
+}
+
+// checkLane refuses what is no id of a thread.
+func checkLane(params any) error {
+	id, named := threadOf(params)
+	if !named {
+		return nil
+	}
+	if _, err := uuid.Parse(id); err != nil {
+		return invalid("invalid thread id: " + err.Error())
+	}
+	return nil
 }
 
 // laneOf is the thread that a request is about, empty for none.

@@ -104,19 +104,23 @@ func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadRe
 	}
 	t := resp.GetThread()
 	out := protocol.Resumed{CollaborationMode: protocol.ModeOf(t.GetSettings())}
-	turns, err := s.resumeTurns(ctx, r, p, &out)
+	turns, head, err := s.resumeTurns(ctx, r, p, &out)
 	if err != nil {
 		return nil, err
+	}
+	pending := resp.GetPendingApprovals()
+	if t, pending, err = s.advance(ctx, t, pending, head); err != nil {
+		return nil, named(err, textNoRollout, p.ThreadID)
 	}
 	lastTurn, err := s.pageTokens(ctx, t, &out)
 	if err != nil {
 		return nil, err
 	}
-	l, fresh, err := s.load(t, resp.GetPendingApprovals())
+	l, fresh, err := s.load(t, pending)
 	if err != nil {
 		return nil, err
 	}
-	release := l.subscribe(r.client, t, resp.GetPendingApprovals())
+	release := l.subscribe(r.client, t, pending)
 	wire := s.wire(t)
 	if fresh {
 		s.broadcast(statusNote(t.GetId(), wire.Status), nil)
@@ -125,9 +129,10 @@ func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadRe
 		wire.Turns = turns
 	}
 	out.Opened = protocol.FromOpened(t, wire)
+	out.Heddle = r.client.place(t)
 	r.then(func() {
 		defer release()
-		s.welcome(r.client, t, lastTurn, resp.GetPendingApprovals())
+		s.welcome(r.client, t, lastTurn, pending)
 	})
 	return out, nil
 }
@@ -233,7 +238,7 @@ func (s *Server) threadFork(ctx context.Context, r *call, p *protocol.ThreadFork
 	})
 	if !p.ExcludeTurns {
 		s.deprecated(r.client, "thread/fork")
-		if wire.Turns, err = s.allTurns(ctx, t.GetId()); err != nil {
+		if wire.Turns, _, err = s.allTurns(ctx, t.GetId()); err != nil {
 			return nil, err
 		}
 	}
@@ -259,7 +264,7 @@ func (s *Server) threadRead(ctx context.Context, r *call, p *protocol.ThreadRead
 			return nil, methodNotFound("list_turns is not supported yet")
 		}
 		s.deprecated(r.client, "thread/read")
-		if wire.Turns, err = s.allTurns(ctx, p.ThreadID); err != nil {
+		if wire.Turns, _, err = s.allTurns(ctx, p.ThreadID); err != nil {
 			return nil, err
 		}
 	}

@@ -18,7 +18,9 @@ type translator struct {
 	opts   protocol.ItemOptions
 	// global leaves out what only subscribers see.
 	global bool
-	read   func(ctx context.Context, item string, offset, length int64) ([]byte, error)
+	// jumps tells of ranges that were compacted away.
+	jumps bool
+	read  func(ctx context.Context, item string, offset, length int64) ([]byte, error)
 
 	state   heddlev1.ThreadState
 	pending map[string]bool
@@ -197,7 +199,7 @@ func (tr *translator) detail(e *heddlev1.Event, emit func(note) error) error {
 		n.params = map[string]any{"threadId": tr.thread, "threadSettings": protocol.FromSettings(p.SettingsChanged.GetSettings())}
 	case *heddlev1.Event_RangeCompacted:
 		if !p.RangeCompacted.GetDamaged() {
-			return nil
+			return tr.compacted(e, p.RangeCompacted, emit)
 		}
 		n.method, n.params = "warning", warningParams(tr.thread, "some records of this thread could not be read and are left out")
 	default:

@@ -59,6 +59,8 @@ type Conn struct {
 	once    sync.Once
 	// writing is the last frame of the batch that is being written.
 	writing *frame
+	// solos and soloBytes count the answers that were not written yet.
+	solos, soloBytes int
 }
 
 type frame struct {
@@ -124,9 +126,43 @@ func (f *frame) wait() chan struct{} {
 	return f.flushed
 }
 
+// backlogHigh is how many answers may wait before no further message is read:
+// refusals are small, but a peer that only writes could ask for any number.
+const backlogHigh = 16 << 10
+
+// Backlog returns the number and the bytes of answers that were not written yet.
+func (c *Conn) Backlog() (answers, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.solos, c.soloBytes
+}
+
+// WaitRoom returns when a further message may be read.
+func (c *Conn) WaitRoom(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		free, room := c.solos < backlogHigh, c.room
+		c.mu.Unlock()
+		if free {
+			return nil
+		}
+		select {
+		case <-room:
+		case <-c.closed:
+			return ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Send queues an encoded answer. The returned channel is closed when it was
+// written.
+func (c *Conn) Send(data []byte) <-chan struct{} { return c.enqueueSolo(data) }
+
 // Respond queues a result. The returned channel is closed when it was written.
 func (c *Conn) Respond(id ID, result any) <-chan struct{} {
-	return c.enqueueSolo(encodeResult(id, result))
+	return c.enqueueSolo(EncodeResult(id, result))
 }
 
 // RespondError queues an error.
@@ -215,6 +251,10 @@ func (c *Conn) Lost() int64 {
 func (c *Conn) push(f *frame) {
 	c.queue = append(c.queue, f)
 	c.bytes += len(f.data)
+	if f.solo {
+		c.solos++
+		c.soloBytes += len(f.data)
+	}
 	select {
 	case c.work <- struct{}{}:
 	default:
@@ -262,6 +302,22 @@ func (c *Conn) take() []*frame {
 	return batch
 }
 
+// written counts answers that have left. c.mu is held.
+func (c *Conn) written(batch []*frame) {
+	answered := false
+	for _, f := range batch {
+		if f.solo {
+			c.solos--
+			c.soloBytes -= len(f.data)
+			answered = true
+		}
+	}
+	if answered {
+		close(c.room)
+		c.room = make(chan struct{})
+	}
+}
+
 func (c *Conn) write() {
 	var out [][]byte
 	for {
@@ -280,6 +336,7 @@ func (c *Conn) write() {
 		}
 		err := c.stream.Write(out)
 		c.mu.Lock()
+		c.written(batch)
 		for _, f := range batch {
 			if f.flushed != nil {
 				close(f.flushed)

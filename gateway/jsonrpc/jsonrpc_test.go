@@ -52,7 +52,7 @@ func FuzzParse(f *testing.F) {
 		if !ok || m.Kind == Notification {
 			return
 		}
-		out := encodeResult(m.ID, map[string]int{"x": 1})
+		out := EncodeResult(m.ID, map[string]int{"x": 1})
 		back, ok := Parse(out)
 		if !ok || back.ID != m.ID || back.Kind != Response {
 			t.Errorf("id %s does not survive: %s", m.ID, out)

@@ -32,6 +32,9 @@ func NewLines(r io.Reader, w io.Writer, closeFn func() error) *Lines {
 	return &Lines{r: bufio.NewReaderSize(r, 64<<10), w: w, limit: MaxMessage, close: closeFn}
 }
 
+// Limit sets the size of the largest line that is read, in place of MaxMessage.
+func (l *Lines) Limit(n int) { l.limit = n }
+
 // Read returns the next line that is not blank.
 func (l *Lines) Read() ([]byte, error) {
 	for {

@@ -132,7 +132,8 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-func encodeResult(id ID, result any) []byte {
+// EncodeResult makes an answer.
+func EncodeResult(id ID, result any) []byte {
 	body, err := Marshal(result)
 	if err != nil {
 		return encodeError(id, &Error{Code: CodeInternal, Message: "failed to encode the result: " + err.Error()})

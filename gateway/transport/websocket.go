@@ -22,9 +22,6 @@ import (
 	"github.com/heddle-dev/heddle/gateway/jsonrpc"
 )
 
-// maxConnections bounds the connections of one listener.
-const maxConnections = 256
-
 // Server serves WebSocket connections.
 type Server struct {
 	// Handle runs one connection until its stream ends.
@@ -33,6 +30,9 @@ type Server struct {
 	Logger *slog.Logger
 	// REST serves /v1/; nil refuses it.
 	REST http.Handler
+	// MaxConnections bounds the open connections, MaxMessage the bytes of one
+	// message.
+	MaxConnections, MaxMessage int
 
 	open atomic.Int64
 }
@@ -63,7 +63,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.Token.Allows(r):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "a valid bearer token is required", http.StatusUnauthorized)
-	case s.open.Add(1) > maxConnections:
+	case s.open.Add(1) > int64(s.MaxConnections):
 		s.open.Add(-1)
 		http.Error(w, "too many connections", http.StatusServiceUnavailable)
 	default:
@@ -95,7 +95,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 	ws.SetReadLimit(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	stream := &frames{ws: ws, ctx: ctx, cancel: cancel, limit: jsonrpc.MaxMessage}
+	stream := &frames{ws: ws, ctx: ctx, cancel: cancel, limit: int64(s.MaxMessage)}
 	if err := s.Handle(ctx, stream); err != nil {
 		s.Logger.Debug("connection ended", "error", err)
 	}

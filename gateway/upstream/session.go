@@ -67,6 +67,10 @@ type Session struct {
 	failure  error
 	attempts int
 	fatal    bool
+	// draining is set when the control plane of conn is about to stop: calls that
+	// begin wait for the next one. calls are those under way.
+	draining bool
+	calls    int
 }
 
 // New prepares a session; Start opens it.
@@ -142,7 +146,7 @@ func (s *Session) do(ctx context.Context, repeat bool, call func(context.Context
 		if err != nil {
 			return err
 		}
-		err = call(s.tag(ctx), roomy{conn})
+		err = s.count(func() error { return call(s.tag(ctx), roomy{conn}) })
 		switch {
 		case err != nil && time.Now().After(deadline):
 			return err
@@ -152,6 +156,9 @@ func (s *Session) do(ctx context.Context, repeat bool, call func(context.Context
 			if err := s.pause(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
+		case errdefs.Is(err, errdefs.Busy) && s.drains(gen):
+			// It was refused because of the stop, and did nothing.
+			after = gen
 		case !Lost(err) || ctx.Err() != nil:
 			return err
 		case !repeat:
@@ -163,6 +170,64 @@ func (s *Session) do(ctx context.Context, repeat bool, call func(context.Context
 			}
 		}
 	}
+}
+
+// drainWord is how long a refusal may come before the word of its cause.
+const drainWord = 100 * time.Millisecond
+
+// drains reports whether the control plane of a generation is about to stop, or
+// gone already.
+func (s *Session) drains(gen uint64) bool {
+	for deadline := time.Now().Add(drainWord); ; {
+		s.mu.Lock()
+		stops := s.gen != gen || s.draining || s.conn == nil
+		s.mu.Unlock()
+		if stops || time.Now().After(deadline) || s.pause(s.ctx, 10*time.Millisecond) != nil {
+			return stops
+		}
+	}
+}
+
+// drainBound is how long calls under way keep the connection to a control plane
+// that is about to stop.
+const drainBound = time.Second
+
+// leave ends the attachment to a control plane that is about to stop, once it has
+// answered what it was asked.
+func (s *Session) leave(ctx context.Context, end context.CancelFunc) {
+	defer end()
+	bound, cancel := context.WithTimeout(ctx, drainBound)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		calls, changed := s.calls, s.changed
+		s.mu.Unlock()
+		if calls == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-bound.Done():
+			return
+		}
+	}
+}
+
+// count runs a call that a leaving session waits for.
+func (s *Session) count(call func() error) error {
+	s.mu.Lock()
+	s.calls++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.calls--
+		last := s.draining && s.calls == 0
+		s.mu.Unlock()
+		if last {
+			s.set(func() {})
+		}
+	}()
+	return call()
 }
 
 // Stream opens a stream over the current connection; it is not repeated.
@@ -224,6 +289,9 @@ func (s *Session) await(ctx context.Context, after uint64) (*grpc.ClientConn, ui
 	for {
 		s.mu.Lock()
 		conn, gen, failure, changed := s.conn, s.gen, s.failure, s.changed
+		if s.draining {
+			conn = nil
+		}
 		fatal := s.fatal && s.attempts != seen
 		s.mu.Unlock()
 		if conn != nil && gen > after {
@@ -275,7 +343,7 @@ func (s *Session) run() {
 		if time.Since(began) > 5*time.Second {
 			backoff = 20 * time.Millisecond
 		}
-		s.set(func() { s.conn, s.failure, s.fatal, s.attempts = nil, err, fatal, s.attempts+1 })
+		s.set(func() { s.conn, s.failure, s.fatal, s.attempts, s.draining = nil, err, fatal, s.attempts+1, false })
 		if s.pause(s.ctx, backoff) != nil {
 			return
 		}
@@ -328,10 +396,16 @@ func (s *Session) attach() (err error, fatal bool) {
 		if err != nil {
 			return err, errdefs.From(err) != nil
 		}
+		if d := msg.GetDraining(); d != nil {
+			s.cfg.Logger.Info("the control plane is about to stop", "reason", d.GetReason())
+			s.set(func() { s.draining = true })
+			// It waits for its clients to go, which start the next one.
+			go s.leave(ctx, cancel)
+		}
 		if a := msg.GetAttached(); a != nil {
 			again := false
 			s.set(func() {
-				s.conn, s.attached, s.failure, s.fatal = conn, a, nil, false
+				s.conn, s.attached, s.failure, s.fatal, s.draining = conn, a, nil, false, false
 				s.gen++
 				again = s.gen > 1
 			})

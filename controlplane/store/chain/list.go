@@ -21,6 +21,10 @@ func ListTurns(r Rows, req *heddlev1.ListTurnsRequest) (*heddlev1.ListTurnsRespo
 	if err != nil {
 		return nil, err
 	}
+	row, _, err := r.Head(req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
 	lo, hi := int64(1), int64(math.MaxInt64)
 	if req.GetUpToTurnId() != "" {
 		t, err := Turn(r, req.GetThreadId(), req.GetUpToTurnId())
@@ -42,7 +46,7 @@ func ListTurns(r Rows, req *heddlev1.ListTurnsRequest) (*heddlev1.ListTurnsRespo
 	if more {
 		found = found[:size]
 	}
-	resp := &heddlev1.ListTurnsResponse{}
+	resp := &heddlev1.ListTurnsResponse{Head: row.GetLastSeq()}
 	bytes := 0
 	for i, f := range found {
 		items, err := f.items(r, req.GetView())

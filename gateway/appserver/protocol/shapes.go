@@ -322,6 +322,14 @@ type Opened struct {
 	Sandbox                 SandboxPolicy `json:"sandbox"`
 	ActivePermissionProfile *string       `json:"activePermissionProfile"`
 	ReasoningEffort         *string       `json:"reasoningEffort"`
+	// Heddle is for clients that asked for sequence numbers.
+	Heddle *Place `json:"heddle,omitempty"`
+}
+
+// Place is where in the thread's log an answer stands: everything up to Seq is
+// in it, and the notifications that follow begin after it.
+type Place struct {
+	Seq uint64 `json:"seq"`
 }
 
 // Resumed is the answer of thread/resume.

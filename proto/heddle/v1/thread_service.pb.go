@@ -1953,8 +1953,11 @@ type ListTurnsResponse struct {
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Token that reads in the other direction from the first returned turn.
 	PreviousPageToken string `protobuf:"bytes,3,opt,name=previous_page_token,json=previousPageToken,proto3" json:"previous_page_token,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Last seq of the thread's log when the page was read: what it shows is what
+	// the events up to there come to, open items with what was shown of them.
+	Head          uint64 `protobuf:"varint,4,opt,name=head,proto3" json:"head,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTurnsResponse) Reset() {
@@ -2006,6 +2009,13 @@ func (x *ListTurnsResponse) GetPreviousPageToken() string {
 		return x.PreviousPageToken
 	}
 	return ""
+}
+
+func (x *ListTurnsResponse) GetHead() uint64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
 }
 
 type ListItemsRequest struct {
@@ -4004,11 +4014,12 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"upToTurnId\"[\n" +
 	"\rTurnWithItems\x12#\n" +
 	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\x12%\n" +
-	"\x05items\x18\x02 \x03(\v2\x0f.heddle.v1.ItemR\x05items\"\x9b\x01\n" +
+	"\x05items\x18\x02 \x03(\v2\x0f.heddle.v1.ItemR\x05items\"\xaf\x01\n" +
 	"\x11ListTurnsResponse\x12.\n" +
 	"\x05turns\x18\x01 \x03(\v2\x18.heddle.v1.TurnWithItemsR\x05turns\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12.\n" +
-	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\"\xa4\x01\n" +
+	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\x12\x12\n" +
+	"\x04head\x18\x04 \x01(\x04R\x04head\"\xa4\x01\n" +
 	"\x10ListItemsRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x17\n" +
 	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1b\n" +

@@ -33,6 +33,8 @@ type message struct {
 	Params map[string]any  `json:"params"`
 	Result map[string]any  `json:"result"`
 	Error  map[string]any  `json:"error"`
+	Seq    uint64          `json:"seq"`
+	Prev   uint64          `json:"prev"`
 }
 
 func (w *world) appServer() *appServer { w.t.Helper(); return w.client("app-server") }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,9 @@ type step struct {
 	say  string
 	call string // tool name
 	args any    // its arguments
+	// The message comes in so many parts, with a pause after each.
+	parts int
+	pause time.Duration
 }
 
 func run(cmd string) step { return step{call: "exec_command", args: map[string]any{"cmd": cmd}} }
@@ -121,7 +125,10 @@ func reply(w http.ResponseWriter, s step, n int) {
 		item = map[string]any{"type": "message", "id": msg, "role": "assistant", "content": []any{map[string]any{"type": "output_text", "text": s.say}}}
 		send(map[string]any{"type": "response.output_item.added", "output_index": 0, "item": map[string]any{
 			"type": "message", "id": msg, "role": "assistant", "content": []any{}}})
-		send(map[string]any{"type": "response.output_text.delta", "item_id": msg, "output_index": 0, "content_index": 0, "delta": s.say})
+		for part := range slices.Chunk([]byte(s.say), max(1, len(s.say)/max(1, s.parts))) {
+			send(map[string]any{"type": "response.output_text.delta", "item_id": msg, "output_index": 0, "content_index": 0, "delta": string(part)})
+			time.Sleep(s.pause)
+		}
 	}
 	send(map[string]any{"type": "response.output_item.done", "output_index": 0, "item": item})
 	send(map[string]any{"type": "response.completed", "response": map[string]any{"id": id, "usage": map[string]any{
