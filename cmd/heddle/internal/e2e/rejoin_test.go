@@ -136,4 +136,3 @@ func TestReplayAfterRestart(t *testing.T) {
 		t.Error("no range was compacted: the test shows nothing about jumps")
 	}
 }
-
