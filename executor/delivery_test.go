@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -148,6 +149,46 @@ func TestStdin(t *testing.T) {
 		}
 		if s := p.Sizes(); len(s) != 1 || s[0] != [2]uint16{30, 100} {
 			t.Errorf("sizes: %v", s)
+		}
+		p.End(sandbox.Result{})
+		w.result("a")
+	})
+}
+
+// What a process has read of its input is said, and nothing that it has not.
+func TestInputIsReportedWhenItIsRead(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		p := w.start(command("a", 7))
+		w.stdin(1, "one", false)
+		w.stdin(2, "two", false)
+		w.stdin(3, "", false)
+		synctest.Wait()
+		if n := w.s.InputTaken("a"); n != 0 {
+			t.Errorf("write %d is said to be read, nothing was", n)
+		}
+		buf := make([]byte, 3)
+		if _, err := io.ReadFull(p.In, buf); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := w.s.InputTaken("a"); n != 1 {
+			t.Errorf("write %d is said to be read, the first was", n)
+		}
+		// A new session is told where the reader stands.
+		w.s.Kick()
+		w.session()
+		w.send(executortest.Assign(executortest.Lease(lease, scope, 7, fence, renew)))
+		synctest.Wait()
+		if n := w.s.InputTaken("a"); n != 1 || !w.s.Register.GetReportsInput() {
+			t.Errorf("write %d is said to be read on a new session", n)
+		}
+		p.In.Close() // the rest has no reader
+		w.stdin(4, "four", false)
+		synctest.Wait()
+		w.stdin(5, "five", true)
+		synctest.Wait()
+		if n := w.s.InputTaken("a"); n != 5 {
+			t.Errorf("write %d is said to be done with, all are", n)
 		}
 		p.End(sandbox.Result{})
 		w.result("a")

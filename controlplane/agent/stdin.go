@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +12,12 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
 )
+
+// stdinWait is how long a write waits at least for the process to read what was
+// written before.
+const stdinWait = 5 * time.Second
+
+var errUnread = errors.New("the process does not read its input")
 
 // stdinCall writes to a running process, or only waits for its output. It makes
 // no item. Writing to a process outside the sandbox is an action that asks,
@@ -95,7 +102,11 @@ func (t *turn) write(ctx context.Context, p *process, args *tool.WriteStdin) res
 	p.mu.Unlock()
 	t.record(terminalInteraction(t.id(), p.item.GetId(), strconv.FormatInt(p.id, 10), args.Chars))
 	if h != nil && !p.ended() {
-		if err := h.Stdin(ctx, []byte(args.Chars), false); err != nil && ctx.Err() == nil {
+		// A process that does not read holds up its writer, for a while.
+		soon, cancel := context.WithTimeoutCause(ctx, max(args.Yield, stdinWait), errUnread)
+		err := h.Stdin(soon, []byte(args.Chars), false)
+		cancel()
+		if err != nil && ctx.Err() == nil {
 			return text("write_stdin failed: " + err.Error())
 		}
 	}

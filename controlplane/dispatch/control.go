@@ -48,6 +48,10 @@ func (d *Dispatcher) resendControls(s *session, a *action, taken uint64) {
 	kept := a.stdinKept[:0]
 	for _, w := range a.stdinKept {
 		if w.msg.GetWriteSeq() <= taken {
+			if s.ex.reg.GetReportsInput() {
+				kept = append(kept, w) // there, and not read yet
+				continue
+			}
 			a.stdinBytes -= len(w.msg.GetData())
 			continue
 		}
@@ -64,8 +68,8 @@ func (d *Dispatcher) resendControls(s *session, a *action, taken uint64) {
 	}
 }
 
-// stdin queues one write. It waits while too many bytes are not known to be
-// received by the executor.
+// stdin queues one write. It waits while too many bytes are not known to be read
+// by the process, or received by an executor that does not say what is read.
 func (d *Dispatcher) stdin(ctx context.Context, a *action, data []byte, closeAfter bool) error {
 	for {
 		d.mu.Lock()
@@ -77,7 +81,7 @@ func (d *Dispatcher) stdin(ctx context.Context, a *action, data []byte, closeAft
 			break
 		}
 		// An early renewal round makes the executor answer, which frees the bytes.
-		if s := d.sessionOf(a); s != nil && !s.inFlight {
+		if s := d.sessionOf(a); s != nil && !s.inFlight && !s.ex.reg.GetReportsInput() {
 			d.renew(s, d.cfg.Clock())
 		}
 		room := a.stdinRoom
@@ -105,9 +109,14 @@ func (d *Dispatcher) stdin(ctx context.Context, a *action, data []byte, closeAft
 // dropStdin forgets the writes that an acknowledged round proves received: those
 // sent before that round was.
 func (a *action) dropStdin(s *session, acked uint64) {
+	a.dropInput(func(w sentStdin) bool { return w.session == s && w.round < acked })
+}
+
+// dropInput forgets the first writes for which done holds, which makes room.
+func (a *action) dropInput(done func(sentStdin) bool) {
 	n := 0
 	for _, w := range a.stdinKept {
-		if w.session != s || w.round >= acked {
+		if !done(w) {
 			break
 		}
 		a.stdinBytes -= len(w.msg.GetData())

@@ -76,7 +76,8 @@ func (h *Handle) Ack() {
 
 // Stdin writes to the process's standard input, then closes it if asked. It
 // returns when the bytes are on their way and will be sent again after a
-// reconnect; it blocks while more than 1 MiB is not known to be received. It
+// reconnect; it blocks while more than 1 MiB is not known to be read by the process (or
+// received by an executor that does not tell). It
 // fails with ErrEnded after the end of the action.
 func (h *Handle) Stdin(ctx context.Context, data []byte, closeAfter bool) error {
 	for {

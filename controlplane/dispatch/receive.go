@@ -77,6 +77,13 @@ func (d *Dispatcher) handle(s *session, m *executorv1.ConnectRequest) error {
 			return nil
 		}
 		d.networkDecision(a, k.NetworkDecision)
+	case *executorv1.ConnectRequest_InputTaken:
+		a, err := d.follow(s, k.InputTaken)
+		if err != nil {
+			d.refuse(s, "input_taken", k.InputTaken.GetActionId(), err)
+		} else if a != nil {
+			a.dropInput(func(w sentStdin) bool { return w.msg.GetWriteSeq() <= k.InputTaken.GetWriteSeq() })
+		}
 	case *executorv1.ConnectRequest_Register:
 		return errdefs.New(errdefs.InvalidArgument, "a session registers once")
 	case nil:

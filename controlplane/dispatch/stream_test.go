@@ -243,3 +243,43 @@ func TestStdinIsBounded(t *testing.T) {
 		x.drop()
 	})
 }
+
+// An executor that says what is read: a process that does not read holds its
+// writer back, however often the executor proves that it is alive.
+func TestStdinWaitsForTheReader(t *testing.T) {
+	bubble(t, dispatch.Config{}, func(r *rig) {
+		t := r.t
+		reg := executor("x")
+		reg.ReportsInput = true
+		x := r.connect(reg)
+		h := r.start(t.Context(), dispatch.Spec{Scope: "thread/a", Action: process("1", "x")})
+		x.grant()
+		a := x.action()
+		done := make(chan error, 1)
+		go func() { done <- h.Stdin(t.Context(), make([]byte, 2<<20), false) }()
+		time.Sleep(10 * time.Minute) // of renewals
+		var seq uint64
+		var sent int
+		for range 8 { // 1 MiB in pieces
+			c := x.next().GetControl().GetStdin()
+			seq, sent = c.GetWriteSeq(), sent+len(c.GetData())
+		}
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("2 MiB were taken although nothing is read: %v", err)
+		default:
+		}
+		if sent != 1<<20 {
+			t.Errorf("%d bytes are on their way", sent)
+		}
+		x.send(&executorv1.ConnectRequest{Message: &executorv1.ConnectRequest_InputTaken{InputTaken: &executorv1.InputTaken{
+			ActionId: "1", LeaseId: a.GetLeaseId(), Epoch: a.GetEpoch(), WriteSeq: seq}}})
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		x.exit(a, 0)
+		wantExit(t, h, 0)
+		x.drop()
+	})
+}

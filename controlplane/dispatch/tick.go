@@ -129,7 +129,7 @@ func (d *Dispatcher) renewAck(s *session, round uint64) {
 	s.nextRenew = s.roundAt.Add(d.nextRenewal())
 	s.out.prove(s.roundPos)
 	for _, a := range s.ex.actions {
-		if len(a.stdinKept) > 0 {
+		if len(a.stdinKept) > 0 && !s.ex.reg.GetReportsInput() {
 			a.dropStdin(s, round)
 		}
 	}

@@ -68,7 +68,7 @@ func (p *Plane) Connect(stream grpc.BidiStreamingServer[executorv1.ConnectReques
 	s := &Session{
 		Register: reg, plane: p, stream: stream, kick: make(chan struct{}), change: make(chan struct{}),
 		started: map[string]int64{}, output: map[string][]byte{}, dropped: map[string]int64{},
-		results: map[string]*executorv1.ActionResult{}, released: map[string]uint64{},
+		results: map[string]*executorv1.ActionResult{}, released: map[string]uint64{}, input: map[string]uint64{},
 	}
 	p.sessions <- s
 	failed := make(chan error, 1)
@@ -99,6 +99,7 @@ type Session struct {
 	chunks   int
 	results  map[string]*executorv1.ActionResult
 	released map[string]uint64
+	input    map[string]uint64
 	round    uint64
 	problem  error
 	ended    bool
@@ -148,6 +149,8 @@ func (s *Session) take(m *executorv1.ConnectRequest, err error) (ack *executorv1
 		return ResultAck(m.Result.GetActionId())
 	case *executorv1.ConnectRequest_LeaseReleased:
 		s.released[m.LeaseReleased.GetLeaseId()] = m.LeaseReleased.GetEpoch()
+	case *executorv1.ConnectRequest_InputTaken:
+		s.input[m.InputTaken.GetActionId()] = m.InputTaken.GetWriteSeq()
 	case *executorv1.ConnectRequest_RenewAck:
 		s.round = m.RenewAck.GetRound()
 	}
@@ -220,6 +223,13 @@ func (s *Session) wait(ctx context.Context, what string, ok func() bool) error {
 func (s *Session) Result(ctx context.Context, action string) (res *executorv1.ActionResult, err error) {
 	err = s.wait(ctx, "result of "+action, func() bool { res = s.results[action]; return res != nil })
 	return res, err
+}
+
+// InputTaken returns up to which write an action's input was said to be read.
+func (s *Session) InputTaken(action string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.input[action]
 }
 
 // HasResult tells whether a result of an action came.

@@ -57,7 +57,7 @@ func (a *action) announce() *executorv1.RunningAction {
 	}
 	m := &executorv1.RunningAction{ActionId: a.id, LeaseId: a.leaseID, Epoch: a.epoch, Pid: a.pid}
 	if a.input != nil {
-		m.StdinSeq = a.input.taken()
+		m.StdinSeq = a.input.received()
 	}
 	for i, s := range a.streams {
 		if i == 0 {
@@ -179,7 +179,7 @@ func (r *Runner) begin(l *lease, m *executorv1.Action) {
 		wake: make(chan struct{}, 1), acked: make(chan struct{}), delivered: make(chan struct{}),
 	}
 	if takesInput(m) {
-		a.input = newInput(a.overrun)
+		a.input = newInput(a.overrun, a.poke)
 	}
 	if proxied(m) {
 		a.network = newNetwork(a.poke)

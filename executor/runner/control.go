@@ -91,20 +91,28 @@ func goneWithin(proc Process, d time.Duration) bool {
 // input feeds a process's standard input in the order of write_seq, from a
 // goroutine of its own, so that a process that does not read holds up nothing.
 type input struct {
-	over func() // called once, without locks, when too much input waits
+	over  func() // called once, without locks, when too much input waits
+	moved func() // called when read has grown
 
 	mu      sync.Mutex
 	cond    sync.Cond
 	w       io.WriteCloser // nil until the process runs
-	queue   [][]byte
+	queue   []piece
 	waiting int
-	seq     uint64
+	seq     uint64 // the last write that came
+	read    uint64 // the last write that the process has, or will never read
 	closing bool
 	stopped bool
 }
 
-func newInput(over func()) *input {
-	in := &input{over: over}
+// piece is one write.
+type piece struct {
+	data []byte
+	seq  uint64
+}
+
+func newInput(over, moved func()) *input {
+	in := &input{over: over, moved: moved}
 	in.cond.L = &in.mu
 	return in
 }
@@ -121,10 +129,15 @@ func (in *input) attach(w io.WriteCloser) {
 func (in *input) put(m *executorv1.Stdin) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if m.GetWriteSeq() <= in.seq || in.closing || in.stopped {
+	if m.GetWriteSeq() <= in.seq {
 		return
 	}
 	in.seq = m.GetWriteSeq()
+	if in.closing || in.stopped {
+		in.read = in.seq
+		in.moved()
+		return
+	}
 	if in.waiting+len(m.GetData()) > maxInput {
 		in.stopped = true
 		in.cond.Signal()
@@ -132,8 +145,10 @@ func (in *input) put(m *executorv1.Stdin) {
 		return
 	}
 	if len(m.GetData()) > 0 {
-		in.queue = append(in.queue, m.GetData())
+		in.queue = append(in.queue, piece{m.GetData(), in.seq})
 		in.waiting += len(m.GetData())
+	} else if in.waiting == 0 {
+		in.read = in.seq
 	}
 	in.closing = m.GetClose()
 	in.cond.Signal()
@@ -150,16 +165,21 @@ func (in *input) feed(w io.WriteCloser) {
 			in.mu.Unlock()
 			return
 		}
-		data := in.queue[0]
+		next := in.queue[0]
 		in.queue = in.queue[1:]
 		in.mu.Unlock()
-		_, err := w.Write(data)
+		_, err := w.Write(next.data)
 		in.mu.Lock()
-		in.waiting -= len(data)
+		in.waiting -= len(next.data)
+		in.read = next.seq
+		if len(in.queue) == 0 {
+			in.read = in.seq // with writes of nothing behind it
+		}
 		if err != nil { // the process closed its input: the rest has no reader
-			in.stopped = true
+			in.stopped, in.read = true, in.seq
 		}
 		in.mu.Unlock()
+		in.moved()
 	}
 }
 
@@ -176,7 +196,14 @@ func (in *input) stop() {
 	}
 }
 
+// taken is up to which write the process has its input.
 func (in *input) taken() uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.read
+}
+
+func (in *input) received() uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.seq

@@ -14,6 +14,7 @@ type delivery struct {
 	dead    bool // sending on link failed; the next session starts over
 	credits *output.Credits
 	started bool
+	input   uint64 // the last write that was said to be taken
 	result  bool
 }
 
@@ -68,6 +69,9 @@ func (r *Runner) push(a *action, d *delivery) (wait time.Duration, err error) {
 		}
 		d.started = true
 	}
+	if err := pushInput(a, d); err != nil {
+		return 0, err
+	}
 	if a.network != nil {
 		if err := a.network.push(a, d.link); err != nil {
 			return 0, err
@@ -96,6 +100,20 @@ func (r *Runner) push(a *action, d *delivery) (wait time.Duration, err error) {
 		close(a.delivered)
 	}
 	return 0, nil
+}
+
+// pushInput says what of its input the process has.
+func pushInput(a *action, d *delivery) error {
+	if a.input == nil {
+		return nil
+	}
+	n := a.input.taken()
+	if n <= d.input {
+		return nil
+	}
+	d.input = n
+	return d.link.Send(&executorv1.ConnectRequest{Message: &executorv1.ConnectRequest_InputTaken{
+		InputTaken: &executorv1.InputTaken{ActionId: a.id, LeaseId: a.leaseID, Epoch: a.epoch, WriteSeq: n}}})
 }
 
 // pushOutput sends chunks until the window is full or there is nothing to send.

@@ -138,7 +138,7 @@ func (r *Runner) Announce(reg *executorv1.Register) {
 			reg.Running = append(reg.Running, run)
 		}
 	}
-	reg.Capacity = int32(r.cfg.Capacity)
+	reg.Capacity, reg.ReportsInput = int32(r.cfg.Capacity), true
 }
 
 // Attach makes link the one that everything is sent on, and sends again what is

@@ -22,7 +22,10 @@ const (
 	// execChunk bounds the bytes of one delta.
 	execChunk = 256 << 10
 	// stdinQueue bounds the writes that wait for a process to read.
-	stdinQueue     = 64
+	stdinQueue = 64
+	// terminateWait is when a process whose end was asked for is ended with its
+	// stream.
+	terminateWait  = 2 * time.Second
 	exitTimeout    = 124
 	exitTerminated = 137
 )
@@ -175,6 +178,10 @@ func (x *execution) receive(ctx context.Context, c *client, stream grpc.BidiStre
 	out := &execOutcome{}
 	for {
 		m, err := stream.Recv()
+		if err != nil && x.wasTerminated() && c.ctx.Err() == nil {
+			out.exited = &heddlev1.ExecExited{}
+			return out, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -305,11 +312,22 @@ func (c *client) terminate(f family, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := x.push(&heddlev1.ExecRequest{Message: &heddlev1.ExecRequest_Terminate{Terminate: &heddlev1.ExecTerminate{}}}); err != nil {
-		return err
-	}
 	x.mu.Lock()
 	x.terminated = true
 	x.mu.Unlock()
+	// Behind input that nobody reads it would wait for ever: the end of the stream
+	// kills too.
+	if x.push(&heddlev1.ExecRequest{Message: &heddlev1.ExecRequest_Terminate{Terminate: &heddlev1.ExecTerminate{}}}) != nil {
+		x.cancel()
+	} else {
+		time.AfterFunc(terminateWait, x.cancel)
+	}
 	return nil
+}
+
+// wasTerminated tells whether the client asked for the end.
+func (x *execution) wasTerminated() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.terminated
 }

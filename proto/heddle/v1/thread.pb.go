@@ -615,6 +615,8 @@ type Thread struct {
 	HasForks      bool   `protobuf:"varint,31,opt,name=has_forks,json=hasForks,proto3" json:"has_forks,omitempty"`
 	AgentNickname string `protobuf:"bytes,32,opt,name=agent_nickname,json=agentNickname,proto3" json:"agent_nickname,omitempty"`
 	AgentRole     string `protobuf:"bytes,33,opt,name=agent_role,json=agentRole,proto3" json:"agent_role,omitempty"`
+	// How many agents stand above a sub-agent; 0 for a thread of a client.
+	AgentDepth int32 `protobuf:"varint,64,opt,name=agent_depth,json=agentDepth,proto3" json:"agent_depth,omitempty"`
 	// Turns that were taken back; see ThreadReverted.
 	Reverted []*RevertedTurns `protobuf:"bytes,34,rep,name=reverted,proto3" json:"reverted,omitempty"`
 	// Unset without one.
@@ -896,6 +898,13 @@ func (x *Thread) GetAgentRole() string {
 		return x.AgentRole
 	}
 	return ""
+}
+
+func (x *Thread) GetAgentDepth() int32 {
+	if x != nil {
+		return x.AgentDepth
+	}
+	return 0
 }
 
 func (x *Thread) GetReverted() []*RevertedTurns {
@@ -1985,7 +1994,7 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\x10ThreadTokenUsage\x12+\n" +
 	"\x05total\x18\x01 \x01(\v2\x15.heddle.v1.TokenUsageR\x05total\x12)\n" +
 	"\x04last\x18\x02 \x01(\v2\x15.heddle.v1.TokenUsageR\x04last\x120\n" +
-	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xcc\f\n" +
+	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xed\f\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -2026,7 +2035,9 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\thas_forks\x18\x1f \x01(\bR\bhasForks\x12%\n" +
 	"\x0eagent_nickname\x18  \x01(\tR\ragentNickname\x12\x1d\n" +
 	"\n" +
-	"agent_role\x18! \x01(\tR\tagentRole\x124\n" +
+	"agent_role\x18! \x01(\tR\tagentRole\x12\x1f\n" +
+	"\vagent_depth\x18@ \x01(\x05R\n" +
+	"agentDepth\x124\n" +
 	"\breverted\x18\" \x03(\v2\x18.heddle.v1.RevertedTurnsR\breverted\x12#\n" +
 	"\x04goal\x18# \x01(\v2\x0f.heddle.v1.GoalR\x04goal\x12\x1d\n" +
 	"\n" +

@@ -84,6 +84,7 @@ type ConnectRequest struct {
 	//	*ConnectRequest_RenewAck
 	//	*ConnectRequest_NetworkRequest
 	//	*ConnectRequest_NetworkDecision
+	//	*ConnectRequest_InputTaken
 	Message       isConnectRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -198,6 +199,15 @@ func (x *ConnectRequest) GetNetworkDecision() *NetworkDecision {
 	return nil
 }
 
+func (x *ConnectRequest) GetInputTaken() *InputTaken {
+	if x != nil {
+		if x, ok := x.Message.(*ConnectRequest_InputTaken); ok {
+			return x.InputTaken
+		}
+	}
+	return nil
+}
+
 type isConnectRequest_Message interface {
 	isConnectRequest_Message()
 }
@@ -235,6 +245,10 @@ type ConnectRequest_NetworkDecision struct {
 	NetworkDecision *NetworkDecision `protobuf:"bytes,8,opt,name=network_decision,json=networkDecision,proto3,oneof"`
 }
 
+type ConnectRequest_InputTaken struct {
+	InputTaken *InputTaken `protobuf:"bytes,9,opt,name=input_taken,json=inputTaken,proto3,oneof"`
+}
+
 func (*ConnectRequest_Register) isConnectRequest_Message() {}
 
 func (*ConnectRequest_LeaseReleased) isConnectRequest_Message() {}
@@ -250,6 +264,8 @@ func (*ConnectRequest_RenewAck) isConnectRequest_Message() {}
 func (*ConnectRequest_NetworkRequest) isConnectRequest_Message() {}
 
 func (*ConnectRequest_NetworkDecision) isConnectRequest_Message() {}
+
+func (*ConnectRequest_InputTaken) isConnectRequest_Message() {}
 
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -497,7 +513,10 @@ type Register struct {
 	Leases  []*Lease         `protobuf:"bytes,10,rep,name=leases,proto3" json:"leases,omitempty"`
 	Running []*RunningAction `protobuf:"bytes,11,rep,name=running,proto3" json:"running,omitempty"`
 	// Join token, when the control plane asks for one.
-	JoinToken     string `protobuf:"bytes,12,opt,name=join_token,json=joinToken,proto3" json:"join_token,omitempty"`
+	JoinToken string `protobuf:"bytes,12,opt,name=join_token,json=joinToken,proto3" json:"join_token,omitempty"`
+	// This executor says what a process has read of its standard input
+	// (InputTaken), so that a writer can be held back.
+	ReportsInput  bool `protobuf:"varint,13,opt,name=reports_input,json=reportsInput,proto3" json:"reports_input,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -616,6 +635,13 @@ func (x *Register) GetJoinToken() string {
 	return ""
 }
 
+func (x *Register) GetReportsInput() bool {
+	if x != nil {
+		return x.ReportsInput
+	}
+	return false
+}
+
 type RunningAction struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ActionId string                 `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
@@ -625,7 +651,7 @@ type RunningAction struct {
 	// Bytes of output so far, acknowledged ones included: stream 1, then stream 2.
 	OutputBytes int64 `protobuf:"varint,5,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
 	StderrBytes int64 `protobuf:"varint,6,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
-	// Last write_seq of standard input that was taken.
+	// Last write_seq of standard input that was received.
 	StdinSeq      uint64 `protobuf:"varint,7,opt,name=stdin_seq,json=stdinSeq,proto3" json:"stdin_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2055,6 +2081,76 @@ func (x *ActionStarted) GetPid() int64 {
 	return 0
 }
 
+// InputTaken says up to which write the standard input of an action was handed
+// to its process, or dropped because nothing reads it any more.
+type InputTaken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ActionId      string                 `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	LeaseId       string                 `protobuf:"bytes,2,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	WriteSeq      uint64                 `protobuf:"varint,4,opt,name=write_seq,json=writeSeq,proto3" json:"write_seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputTaken) Reset() {
+	*x = InputTaken{}
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputTaken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputTaken) ProtoMessage() {}
+
+func (x *InputTaken) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputTaken.ProtoReflect.Descriptor instead.
+func (*InputTaken) Descriptor() ([]byte, []int) {
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *InputTaken) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *InputTaken) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *InputTaken) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *InputTaken) GetWriteSeq() uint64 {
+	if x != nil {
+		return x.WriteSeq
+	}
+	return 0
+}
+
 type OutputChunk struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ActionId string                 `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
@@ -2072,7 +2168,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[21]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2180,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[21]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2193,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{21}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OutputChunk) GetActionId() string {
@@ -2161,7 +2257,7 @@ type OutputAck struct {
 
 func (x *OutputAck) Reset() {
 	*x = OutputAck{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[22]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2269,7 @@ func (x *OutputAck) String() string {
 func (*OutputAck) ProtoMessage() {}
 
 func (x *OutputAck) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[22]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2282,7 @@ func (x *OutputAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputAck.ProtoReflect.Descriptor instead.
 func (*OutputAck) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{22}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OutputAck) GetActionId() string {
@@ -2235,7 +2331,7 @@ type ActionResult struct {
 
 func (x *ActionResult) Reset() {
 	*x = ActionResult{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[23]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2343,7 @@ func (x *ActionResult) String() string {
 func (*ActionResult) ProtoMessage() {}
 
 func (x *ActionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[23]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2356,7 @@ func (x *ActionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionResult.ProtoReflect.Descriptor instead.
 func (*ActionResult) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{23}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ActionResult) GetActionId() string {
@@ -2440,7 +2536,7 @@ type ResultAck struct {
 
 func (x *ResultAck) Reset() {
 	*x = ResultAck{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[24]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2548,7 @@ func (x *ResultAck) String() string {
 func (*ResultAck) ProtoMessage() {}
 
 func (x *ResultAck) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[24]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2561,7 @@ func (x *ResultAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultAck.ProtoReflect.Descriptor instead.
 func (*ResultAck) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{24}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResultAck) GetActionId() string {
@@ -2483,7 +2579,7 @@ type Draining struct {
 
 func (x *Draining) Reset() {
 	*x = Draining{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[25]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2591,7 @@ func (x *Draining) String() string {
 func (*Draining) ProtoMessage() {}
 
 func (x *Draining) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[25]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2604,7 @@ func (x *Draining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draining.ProtoReflect.Descriptor instead.
 func (*Draining) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{25}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{26}
 }
 
 // NetworkRequest asks whether a running action may reach a destination that its
@@ -2531,7 +2627,7 @@ type NetworkRequest struct {
 
 func (x *NetworkRequest) Reset() {
 	*x = NetworkRequest{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2639,7 @@ func (x *NetworkRequest) String() string {
 func (*NetworkRequest) ProtoMessage() {}
 
 func (x *NetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[26]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2652,7 @@ func (x *NetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkRequest.ProtoReflect.Descriptor instead.
 func (*NetworkRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{26}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NetworkRequest) GetActionId() string {
@@ -2626,7 +2722,7 @@ type NetworkVerdict struct {
 
 func (x *NetworkVerdict) Reset() {
 	*x = NetworkVerdict{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2734,7 @@ func (x *NetworkVerdict) String() string {
 func (*NetworkVerdict) ProtoMessage() {}
 
 func (x *NetworkVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[27]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2747,7 @@ func (x *NetworkVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVerdict.ProtoReflect.Descriptor instead.
 func (*NetworkVerdict) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{27}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NetworkVerdict) GetActionId() string {
@@ -2717,7 +2813,7 @@ type NetworkDecision struct {
 
 func (x *NetworkDecision) Reset() {
 	*x = NetworkDecision{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2825,7 @@ func (x *NetworkDecision) String() string {
 func (*NetworkDecision) ProtoMessage() {}
 
 func (x *NetworkDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[28]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2838,7 @@ func (x *NetworkDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDecision.ProtoReflect.Descriptor instead.
 func (*NetworkDecision) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{28}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NetworkDecision) GetActionId() string {
@@ -2787,7 +2883,7 @@ type ProcessResult struct {
 
 func (x *ProcessResult) Reset() {
 	*x = ProcessResult{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2895,7 @@ func (x *ProcessResult) String() string {
 func (*ProcessResult) ProtoMessage() {}
 
 func (x *ProcessResult) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[29]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2908,7 @@ func (x *ProcessResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessResult.ProtoReflect.Descriptor instead.
 func (*ProcessResult) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{29}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ProcessResult) GetExitCode() int32 {
@@ -2866,7 +2962,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +2974,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[30]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +2987,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{30}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Prepared) GetReport() *v1.SandboxReport {
@@ -2913,7 +3009,7 @@ type PlanPatch struct {
 
 func (x *PlanPatch) Reset() {
 	*x = PlanPatch{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3021,7 @@ func (x *PlanPatch) String() string {
 func (*PlanPatch) ProtoMessage() {}
 
 func (x *PlanPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[31]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3034,7 @@ func (x *PlanPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanPatch.ProtoReflect.Descriptor instead.
 func (*PlanPatch) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{31}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PlanPatch) GetPatch() string {
@@ -2979,7 +3075,7 @@ type PatchPlan struct {
 
 func (x *PatchPlan) Reset() {
 	*x = PatchPlan{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3087,7 @@ func (x *PatchPlan) String() string {
 func (*PatchPlan) ProtoMessage() {}
 
 func (x *PatchPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[32]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3100,7 @@ func (x *PatchPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchPlan.ProtoReflect.Descriptor instead.
 func (*PatchPlan) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{32}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PatchPlan) GetChanges() []*v1.FileUpdate {
@@ -3071,7 +3167,7 @@ type FileSnapshot struct {
 
 func (x *FileSnapshot) Reset() {
 	*x = FileSnapshot{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3179,7 @@ func (x *FileSnapshot) String() string {
 func (*FileSnapshot) ProtoMessage() {}
 
 func (x *FileSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[33]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3192,7 @@ func (x *FileSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileSnapshot.ProtoReflect.Descriptor instead.
 func (*FileSnapshot) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{33}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FileSnapshot) GetPath() string {
@@ -3149,7 +3245,7 @@ type CommitPatch struct {
 
 func (x *CommitPatch) Reset() {
 	*x = CommitPatch{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3257,7 @@ func (x *CommitPatch) String() string {
 func (*CommitPatch) ProtoMessage() {}
 
 func (x *CommitPatch) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[34]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3270,7 @@ func (x *CommitPatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitPatch.ProtoReflect.Descriptor instead.
 func (*CommitPatch) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{34}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CommitPatch) GetPatch() string {
@@ -3223,7 +3319,7 @@ type PatchCommitted struct {
 
 func (x *PatchCommitted) Reset() {
 	*x = PatchCommitted{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3331,7 @@ func (x *PatchCommitted) String() string {
 func (*PatchCommitted) ProtoMessage() {}
 
 func (x *PatchCommitted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[35]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3344,7 @@ func (x *PatchCommitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchCommitted.ProtoReflect.Descriptor instead.
 func (*PatchCommitted) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{35}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PatchCommitted) GetChanges() []*v1.FileUpdate {
@@ -3290,7 +3386,7 @@ type Inspect struct {
 
 func (x *Inspect) Reset() {
 	*x = Inspect{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3398,7 @@ func (x *Inspect) String() string {
 func (*Inspect) ProtoMessage() {}
 
 func (x *Inspect) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[36]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3411,7 @@ func (x *Inspect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inspect.ProtoReflect.Descriptor instead.
 func (*Inspect) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{36}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Inspect) GetCwd() string {
@@ -3373,7 +3469,7 @@ type Inspection struct {
 
 func (x *Inspection) Reset() {
 	*x = Inspection{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3481,7 @@ func (x *Inspection) String() string {
 func (*Inspection) ProtoMessage() {}
 
 func (x *Inspection) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[37]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3494,7 @@ func (x *Inspection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inspection.ProtoReflect.Descriptor instead.
 func (*Inspection) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{37}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Inspection) GetCwdExists() bool {
@@ -3474,7 +3570,7 @@ type InstructionFile struct {
 
 func (x *InstructionFile) Reset() {
 	*x = InstructionFile{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3582,7 @@ func (x *InstructionFile) String() string {
 func (*InstructionFile) ProtoMessage() {}
 
 func (x *InstructionFile) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[38]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3595,7 @@ func (x *InstructionFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstructionFile.ProtoReflect.Descriptor instead.
 func (*InstructionFile) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{38}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *InstructionFile) GetPath() string {
@@ -3527,7 +3623,7 @@ type ReadFile struct {
 
 func (x *ReadFile) Reset() {
 	*x = ReadFile{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3635,7 @@ func (x *ReadFile) String() string {
 func (*ReadFile) ProtoMessage() {}
 
 func (x *ReadFile) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[39]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3648,7 @@ func (x *ReadFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFile.ProtoReflect.Descriptor instead.
 func (*ReadFile) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{39}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadFile) GetPath() string {
@@ -3579,7 +3675,7 @@ type FileContent struct {
 
 func (x *FileContent) Reset() {
 	*x = FileContent{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3687,7 @@ func (x *FileContent) String() string {
 func (*FileContent) ProtoMessage() {}
 
 func (x *FileContent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[40]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3700,7 @@ func (x *FileContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileContent.ProtoReflect.Descriptor instead.
 func (*FileContent) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{40}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FileContent) GetData() []byte {
@@ -3631,7 +3727,7 @@ type WatchFiles struct {
 
 func (x *WatchFiles) Reset() {
 	*x = WatchFiles{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[41]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3739,7 @@ func (x *WatchFiles) String() string {
 func (*WatchFiles) ProtoMessage() {}
 
 func (x *WatchFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[41]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3752,7 @@ func (x *WatchFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchFiles.ProtoReflect.Descriptor instead.
 func (*WatchFiles) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{41}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{42}
 }
 
 // SearchFiles searches until its input ends and the last query is answered.
@@ -3671,7 +3767,7 @@ type SearchFiles struct {
 
 func (x *SearchFiles) Reset() {
 	*x = SearchFiles{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[42]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +3779,7 @@ func (x *SearchFiles) String() string {
 func (*SearchFiles) ProtoMessage() {}
 
 func (x *SearchFiles) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[42]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +3792,7 @@ func (x *SearchFiles) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchFiles.ProtoReflect.Descriptor instead.
 func (*SearchFiles) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{42}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SearchFiles) GetSearch() *v1.SearchStart {
@@ -3714,7 +3810,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[43]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3726,7 +3822,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_executor_v1_executor_proto_msgTypes[43]
+	mi := &file_heddle_executor_v1_executor_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3739,14 +3835,14 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{43}
+	return file_heddle_executor_v1_executor_proto_rawDescGZIP(), []int{44}
 }
 
 var File_heddle_executor_v1_executor_proto protoreflect.FileDescriptor
 
 const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\n" +
-	"!heddle/executor/v1/executor.proto\x12\x12heddle.executor.v1\x1a\x15heddle/v1/event.proto\x1a\x14heddle/v1/file.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xc4\x04\n" +
+	"!heddle/executor/v1/executor.proto\x12\x12heddle.executor.v1\x1a\x15heddle/v1/event.proto\x1a\x14heddle/v1/file.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x87\x05\n" +
 	"\x0eConnectRequest\x12:\n" +
 	"\bregister\x18\x01 \x01(\v2\x1c.heddle.executor.v1.RegisterH\x00R\bregister\x12J\n" +
 	"\x0elease_released\x18\x02 \x01(\v2!.heddle.executor.v1.LeaseReleasedH\x00R\rleaseReleased\x12J\n" +
@@ -3755,7 +3851,9 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\x06result\x18\x05 \x01(\v2 .heddle.executor.v1.ActionResultH\x00R\x06result\x12;\n" +
 	"\trenew_ack\x18\x06 \x01(\v2\x1c.heddle.executor.v1.RenewAckH\x00R\brenewAck\x12M\n" +
 	"\x0fnetwork_request\x18\a \x01(\v2\".heddle.executor.v1.NetworkRequestH\x00R\x0enetworkRequest\x12P\n" +
-	"\x10network_decision\x18\b \x01(\v2#.heddle.executor.v1.NetworkDecisionH\x00R\x0fnetworkDecisionB\t\n" +
+	"\x10network_decision\x18\b \x01(\v2#.heddle.executor.v1.NetworkDecisionH\x00R\x0fnetworkDecision\x12A\n" +
+	"\vinput_taken\x18\t \x01(\v2\x1e.heddle.executor.v1.InputTakenH\x00R\n" +
+	"inputTakenB\t\n" +
 	"\amessage\"\xd4\x05\n" +
 	"\x0fConnectResponse\x12@\n" +
 	"\n" +
@@ -3774,7 +3872,7 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\bdraining\x18\n" +
 	" \x01(\v2\x1c.heddle.executor.v1.DrainingH\x00R\bdraining\x12M\n" +
 	"\x0fnetwork_verdict\x18\v \x01(\v2\".heddle.executor.v1.NetworkVerdictH\x00R\x0enetworkVerdictB\t\n" +
-	"\amessage\"\x9f\x04\n" +
+	"\amessage\"\xc4\x04\n" +
 	"\bRegister\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -3790,7 +3888,8 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	" \x03(\v2\x19.heddle.executor.v1.LeaseR\x06leases\x12;\n" +
 	"\arunning\x18\v \x03(\v2!.heddle.executor.v1.RunningActionR\arunning\x12\x1d\n" +
 	"\n" +
-	"join_token\x18\f \x01(\tR\tjoinToken\x1a9\n" +
+	"join_token\x18\f \x01(\tR\tjoinToken\x12#\n" +
+	"\rreports_input\x18\r \x01(\bR\freportsInput\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd2\x01\n" +
@@ -3902,7 +4001,13 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x10\n" +
-	"\x03pid\x18\x04 \x01(\x03R\x03pid\"\xb9\x01\n" +
+	"\x03pid\x18\x04 \x01(\x03R\x03pid\"w\n" +
+	"\n" +
+	"InputTaken\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
+	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1b\n" +
+	"\twrite_seq\x18\x04 \x01(\x04R\bwriteSeq\"\xb9\x01\n" +
 	"\vOutputChunk\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x19\n" +
 	"\blease_id\x18\x02 \x01(\tR\aleaseId\x12\x14\n" +
@@ -4058,7 +4163,7 @@ func file_heddle_executor_v1_executor_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_executor_v1_executor_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_heddle_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_heddle_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_heddle_executor_v1_executor_proto_goTypes = []any{
 	(StdinMode)(0),            // 0: heddle.executor.v1.StdinMode
 	(*ConnectRequest)(nil),    // 1: heddle.executor.v1.ConnectRequest
@@ -4082,116 +4187,118 @@ var file_heddle_executor_v1_executor_proto_goTypes = []any{
 	(*Interrupt)(nil),         // 19: heddle.executor.v1.Interrupt
 	(*Terminate)(nil),         // 20: heddle.executor.v1.Terminate
 	(*ActionStarted)(nil),     // 21: heddle.executor.v1.ActionStarted
-	(*OutputChunk)(nil),       // 22: heddle.executor.v1.OutputChunk
-	(*OutputAck)(nil),         // 23: heddle.executor.v1.OutputAck
-	(*ActionResult)(nil),      // 24: heddle.executor.v1.ActionResult
-	(*ResultAck)(nil),         // 25: heddle.executor.v1.ResultAck
-	(*Draining)(nil),          // 26: heddle.executor.v1.Draining
-	(*NetworkRequest)(nil),    // 27: heddle.executor.v1.NetworkRequest
-	(*NetworkVerdict)(nil),    // 28: heddle.executor.v1.NetworkVerdict
-	(*NetworkDecision)(nil),   // 29: heddle.executor.v1.NetworkDecision
-	(*ProcessResult)(nil),     // 30: heddle.executor.v1.ProcessResult
-	(*Prepared)(nil),          // 31: heddle.executor.v1.Prepared
-	(*PlanPatch)(nil),         // 32: heddle.executor.v1.PlanPatch
-	(*PatchPlan)(nil),         // 33: heddle.executor.v1.PatchPlan
-	(*FileSnapshot)(nil),      // 34: heddle.executor.v1.FileSnapshot
-	(*CommitPatch)(nil),       // 35: heddle.executor.v1.CommitPatch
-	(*PatchCommitted)(nil),    // 36: heddle.executor.v1.PatchCommitted
-	(*Inspect)(nil),           // 37: heddle.executor.v1.Inspect
-	(*Inspection)(nil),        // 38: heddle.executor.v1.Inspection
-	(*InstructionFile)(nil),   // 39: heddle.executor.v1.InstructionFile
-	(*ReadFile)(nil),          // 40: heddle.executor.v1.ReadFile
-	(*FileContent)(nil),       // 41: heddle.executor.v1.FileContent
-	(*WatchFiles)(nil),        // 42: heddle.executor.v1.WatchFiles
-	(*SearchFiles)(nil),       // 43: heddle.executor.v1.SearchFiles
-	(*Ended)(nil),             // 44: heddle.executor.v1.Ended
-	nil,                       // 45: heddle.executor.v1.Register.LabelsEntry
-	nil,                       // 46: heddle.executor.v1.PatchPlan.BaseHashesEntry
-	nil,                       // 47: heddle.executor.v1.CommitPatch.BaseHashesEntry
-	(*v1.SandboxReport)(nil),  // 48: heddle.v1.SandboxReport
-	(*v1.SandboxPolicy)(nil),  // 49: heddle.v1.SandboxPolicy
-	(*v1.Place)(nil),          // 50: heddle.v1.Place
-	(*v1.FileOperation)(nil),  // 51: heddle.v1.FileOperation
-	(*v1.ActionError)(nil),    // 52: heddle.v1.ActionError
-	(*v1.FileOutcome)(nil),    // 53: heddle.v1.FileOutcome
-	(*v1.NetworkDecided)(nil), // 54: heddle.v1.NetworkDecided
-	(*v1.ProcessVerdict)(nil), // 55: heddle.v1.ProcessVerdict
-	(*v1.FileUpdate)(nil),     // 56: heddle.v1.FileUpdate
-	(*v1.GitInfo)(nil),        // 57: heddle.v1.GitInfo
-	(*v1.SearchStart)(nil),    // 58: heddle.v1.SearchStart
+	(*InputTaken)(nil),        // 22: heddle.executor.v1.InputTaken
+	(*OutputChunk)(nil),       // 23: heddle.executor.v1.OutputChunk
+	(*OutputAck)(nil),         // 24: heddle.executor.v1.OutputAck
+	(*ActionResult)(nil),      // 25: heddle.executor.v1.ActionResult
+	(*ResultAck)(nil),         // 26: heddle.executor.v1.ResultAck
+	(*Draining)(nil),          // 27: heddle.executor.v1.Draining
+	(*NetworkRequest)(nil),    // 28: heddle.executor.v1.NetworkRequest
+	(*NetworkVerdict)(nil),    // 29: heddle.executor.v1.NetworkVerdict
+	(*NetworkDecision)(nil),   // 30: heddle.executor.v1.NetworkDecision
+	(*ProcessResult)(nil),     // 31: heddle.executor.v1.ProcessResult
+	(*Prepared)(nil),          // 32: heddle.executor.v1.Prepared
+	(*PlanPatch)(nil),         // 33: heddle.executor.v1.PlanPatch
+	(*PatchPlan)(nil),         // 34: heddle.executor.v1.PatchPlan
+	(*FileSnapshot)(nil),      // 35: heddle.executor.v1.FileSnapshot
+	(*CommitPatch)(nil),       // 36: heddle.executor.v1.CommitPatch
+	(*PatchCommitted)(nil),    // 37: heddle.executor.v1.PatchCommitted
+	(*Inspect)(nil),           // 38: heddle.executor.v1.Inspect
+	(*Inspection)(nil),        // 39: heddle.executor.v1.Inspection
+	(*InstructionFile)(nil),   // 40: heddle.executor.v1.InstructionFile
+	(*ReadFile)(nil),          // 41: heddle.executor.v1.ReadFile
+	(*FileContent)(nil),       // 42: heddle.executor.v1.FileContent
+	(*WatchFiles)(nil),        // 43: heddle.executor.v1.WatchFiles
+	(*SearchFiles)(nil),       // 44: heddle.executor.v1.SearchFiles
+	(*Ended)(nil),             // 45: heddle.executor.v1.Ended
+	nil,                       // 46: heddle.executor.v1.Register.LabelsEntry
+	nil,                       // 47: heddle.executor.v1.PatchPlan.BaseHashesEntry
+	nil,                       // 48: heddle.executor.v1.CommitPatch.BaseHashesEntry
+	(*v1.SandboxReport)(nil),  // 49: heddle.v1.SandboxReport
+	(*v1.SandboxPolicy)(nil),  // 50: heddle.v1.SandboxPolicy
+	(*v1.Place)(nil),          // 51: heddle.v1.Place
+	(*v1.FileOperation)(nil),  // 52: heddle.v1.FileOperation
+	(*v1.ActionError)(nil),    // 53: heddle.v1.ActionError
+	(*v1.FileOutcome)(nil),    // 54: heddle.v1.FileOutcome
+	(*v1.NetworkDecided)(nil), // 55: heddle.v1.NetworkDecided
+	(*v1.ProcessVerdict)(nil), // 56: heddle.v1.ProcessVerdict
+	(*v1.FileUpdate)(nil),     // 57: heddle.v1.FileUpdate
+	(*v1.GitInfo)(nil),        // 58: heddle.v1.GitInfo
+	(*v1.SearchStart)(nil),    // 59: heddle.v1.SearchStart
 }
 var file_heddle_executor_v1_executor_proto_depIdxs = []int32{
 	3,  // 0: heddle.executor.v1.ConnectRequest.register:type_name -> heddle.executor.v1.Register
 	12, // 1: heddle.executor.v1.ConnectRequest.lease_released:type_name -> heddle.executor.v1.LeaseReleased
 	21, // 2: heddle.executor.v1.ConnectRequest.action_started:type_name -> heddle.executor.v1.ActionStarted
-	22, // 3: heddle.executor.v1.ConnectRequest.output:type_name -> heddle.executor.v1.OutputChunk
-	24, // 4: heddle.executor.v1.ConnectRequest.result:type_name -> heddle.executor.v1.ActionResult
+	23, // 3: heddle.executor.v1.ConnectRequest.output:type_name -> heddle.executor.v1.OutputChunk
+	25, // 4: heddle.executor.v1.ConnectRequest.result:type_name -> heddle.executor.v1.ActionResult
 	10, // 5: heddle.executor.v1.ConnectRequest.renew_ack:type_name -> heddle.executor.v1.RenewAck
-	27, // 6: heddle.executor.v1.ConnectRequest.network_request:type_name -> heddle.executor.v1.NetworkRequest
-	29, // 7: heddle.executor.v1.ConnectRequest.network_decision:type_name -> heddle.executor.v1.NetworkDecision
-	5,  // 8: heddle.executor.v1.ConnectResponse.registered:type_name -> heddle.executor.v1.Registered
-	7,  // 9: heddle.executor.v1.ConnectResponse.assignments:type_name -> heddle.executor.v1.Assignments
-	8,  // 10: heddle.executor.v1.ConnectResponse.grant:type_name -> heddle.executor.v1.LeaseGrant
-	9,  // 11: heddle.executor.v1.ConnectResponse.renewal:type_name -> heddle.executor.v1.LeaseRenewal
-	11, // 12: heddle.executor.v1.ConnectResponse.revoke:type_name -> heddle.executor.v1.LeaseRevoke
-	13, // 13: heddle.executor.v1.ConnectResponse.action:type_name -> heddle.executor.v1.Action
-	16, // 14: heddle.executor.v1.ConnectResponse.control:type_name -> heddle.executor.v1.ActionControl
-	23, // 15: heddle.executor.v1.ConnectResponse.output_ack:type_name -> heddle.executor.v1.OutputAck
-	25, // 16: heddle.executor.v1.ConnectResponse.result_ack:type_name -> heddle.executor.v1.ResultAck
-	26, // 17: heddle.executor.v1.ConnectResponse.draining:type_name -> heddle.executor.v1.Draining
-	28, // 18: heddle.executor.v1.ConnectResponse.network_verdict:type_name -> heddle.executor.v1.NetworkVerdict
-	45, // 19: heddle.executor.v1.Register.labels:type_name -> heddle.executor.v1.Register.LabelsEntry
-	48, // 20: heddle.executor.v1.Register.sandbox_report:type_name -> heddle.v1.SandboxReport
-	6,  // 21: heddle.executor.v1.Register.leases:type_name -> heddle.executor.v1.Lease
-	4,  // 22: heddle.executor.v1.Register.running:type_name -> heddle.executor.v1.RunningAction
-	6,  // 23: heddle.executor.v1.Assignments.leases:type_name -> heddle.executor.v1.Lease
-	6,  // 24: heddle.executor.v1.LeaseGrant.lease:type_name -> heddle.executor.v1.Lease
-	6,  // 25: heddle.executor.v1.LeaseRenewal.leases:type_name -> heddle.executor.v1.Lease
-	49, // 26: heddle.executor.v1.Action.policy:type_name -> heddle.v1.SandboxPolicy
-	50, // 27: heddle.executor.v1.Action.places:type_name -> heddle.v1.Place
-	14, // 28: heddle.executor.v1.Action.prepare:type_name -> heddle.executor.v1.Prepare
-	15, // 29: heddle.executor.v1.Action.start_process:type_name -> heddle.executor.v1.StartProcess
-	32, // 30: heddle.executor.v1.Action.plan_patch:type_name -> heddle.executor.v1.PlanPatch
-	35, // 31: heddle.executor.v1.Action.commit_patch:type_name -> heddle.executor.v1.CommitPatch
-	37, // 32: heddle.executor.v1.Action.inspect:type_name -> heddle.executor.v1.Inspect
-	40, // 33: heddle.executor.v1.Action.read_file:type_name -> heddle.executor.v1.ReadFile
-	51, // 34: heddle.executor.v1.Action.file_operation:type_name -> heddle.v1.FileOperation
-	42, // 35: heddle.executor.v1.Action.watch_files:type_name -> heddle.executor.v1.WatchFiles
-	43, // 36: heddle.executor.v1.Action.search_files:type_name -> heddle.executor.v1.SearchFiles
-	0,  // 37: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
-	17, // 38: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
-	18, // 39: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
-	19, // 40: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
-	20, // 41: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
-	52, // 42: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
-	30, // 43: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
-	33, // 44: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
-	36, // 45: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
-	31, // 46: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
-	38, // 47: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
-	41, // 48: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
-	53, // 49: heddle.executor.v1.ActionResult.file_outcome:type_name -> heddle.v1.FileOutcome
-	44, // 50: heddle.executor.v1.ActionResult.ended:type_name -> heddle.executor.v1.Ended
-	54, // 51: heddle.executor.v1.NetworkDecision.decided:type_name -> heddle.v1.NetworkDecided
-	55, // 52: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
-	48, // 53: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
-	56, // 54: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
-	46, // 55: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
-	34, // 56: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
-	47, // 57: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
-	56, // 58: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
-	34, // 59: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
-	57, // 60: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
-	39, // 61: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
-	50, // 62: heddle.executor.v1.Inspection.places:type_name -> heddle.v1.Place
-	58, // 63: heddle.executor.v1.SearchFiles.search:type_name -> heddle.v1.SearchStart
-	1,  // 64: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
-	2,  // 65: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
-	65, // [65:66] is the sub-list for method output_type
-	64, // [64:65] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	28, // 6: heddle.executor.v1.ConnectRequest.network_request:type_name -> heddle.executor.v1.NetworkRequest
+	30, // 7: heddle.executor.v1.ConnectRequest.network_decision:type_name -> heddle.executor.v1.NetworkDecision
+	22, // 8: heddle.executor.v1.ConnectRequest.input_taken:type_name -> heddle.executor.v1.InputTaken
+	5,  // 9: heddle.executor.v1.ConnectResponse.registered:type_name -> heddle.executor.v1.Registered
+	7,  // 10: heddle.executor.v1.ConnectResponse.assignments:type_name -> heddle.executor.v1.Assignments
+	8,  // 11: heddle.executor.v1.ConnectResponse.grant:type_name -> heddle.executor.v1.LeaseGrant
+	9,  // 12: heddle.executor.v1.ConnectResponse.renewal:type_name -> heddle.executor.v1.LeaseRenewal
+	11, // 13: heddle.executor.v1.ConnectResponse.revoke:type_name -> heddle.executor.v1.LeaseRevoke
+	13, // 14: heddle.executor.v1.ConnectResponse.action:type_name -> heddle.executor.v1.Action
+	16, // 15: heddle.executor.v1.ConnectResponse.control:type_name -> heddle.executor.v1.ActionControl
+	24, // 16: heddle.executor.v1.ConnectResponse.output_ack:type_name -> heddle.executor.v1.OutputAck
+	26, // 17: heddle.executor.v1.ConnectResponse.result_ack:type_name -> heddle.executor.v1.ResultAck
+	27, // 18: heddle.executor.v1.ConnectResponse.draining:type_name -> heddle.executor.v1.Draining
+	29, // 19: heddle.executor.v1.ConnectResponse.network_verdict:type_name -> heddle.executor.v1.NetworkVerdict
+	46, // 20: heddle.executor.v1.Register.labels:type_name -> heddle.executor.v1.Register.LabelsEntry
+	49, // 21: heddle.executor.v1.Register.sandbox_report:type_name -> heddle.v1.SandboxReport
+	6,  // 22: heddle.executor.v1.Register.leases:type_name -> heddle.executor.v1.Lease
+	4,  // 23: heddle.executor.v1.Register.running:type_name -> heddle.executor.v1.RunningAction
+	6,  // 24: heddle.executor.v1.Assignments.leases:type_name -> heddle.executor.v1.Lease
+	6,  // 25: heddle.executor.v1.LeaseGrant.lease:type_name -> heddle.executor.v1.Lease
+	6,  // 26: heddle.executor.v1.LeaseRenewal.leases:type_name -> heddle.executor.v1.Lease
+	50, // 27: heddle.executor.v1.Action.policy:type_name -> heddle.v1.SandboxPolicy
+	51, // 28: heddle.executor.v1.Action.places:type_name -> heddle.v1.Place
+	14, // 29: heddle.executor.v1.Action.prepare:type_name -> heddle.executor.v1.Prepare
+	15, // 30: heddle.executor.v1.Action.start_process:type_name -> heddle.executor.v1.StartProcess
+	33, // 31: heddle.executor.v1.Action.plan_patch:type_name -> heddle.executor.v1.PlanPatch
+	36, // 32: heddle.executor.v1.Action.commit_patch:type_name -> heddle.executor.v1.CommitPatch
+	38, // 33: heddle.executor.v1.Action.inspect:type_name -> heddle.executor.v1.Inspect
+	41, // 34: heddle.executor.v1.Action.read_file:type_name -> heddle.executor.v1.ReadFile
+	52, // 35: heddle.executor.v1.Action.file_operation:type_name -> heddle.v1.FileOperation
+	43, // 36: heddle.executor.v1.Action.watch_files:type_name -> heddle.executor.v1.WatchFiles
+	44, // 37: heddle.executor.v1.Action.search_files:type_name -> heddle.executor.v1.SearchFiles
+	0,  // 38: heddle.executor.v1.StartProcess.stdin:type_name -> heddle.executor.v1.StdinMode
+	17, // 39: heddle.executor.v1.ActionControl.stdin:type_name -> heddle.executor.v1.Stdin
+	18, // 40: heddle.executor.v1.ActionControl.resize:type_name -> heddle.executor.v1.Resize
+	19, // 41: heddle.executor.v1.ActionControl.interrupt:type_name -> heddle.executor.v1.Interrupt
+	20, // 42: heddle.executor.v1.ActionControl.terminate:type_name -> heddle.executor.v1.Terminate
+	53, // 43: heddle.executor.v1.ActionResult.error:type_name -> heddle.v1.ActionError
+	31, // 44: heddle.executor.v1.ActionResult.process:type_name -> heddle.executor.v1.ProcessResult
+	34, // 45: heddle.executor.v1.ActionResult.patch_plan:type_name -> heddle.executor.v1.PatchPlan
+	37, // 46: heddle.executor.v1.ActionResult.patch_committed:type_name -> heddle.executor.v1.PatchCommitted
+	32, // 47: heddle.executor.v1.ActionResult.prepared:type_name -> heddle.executor.v1.Prepared
+	39, // 48: heddle.executor.v1.ActionResult.inspection:type_name -> heddle.executor.v1.Inspection
+	42, // 49: heddle.executor.v1.ActionResult.file_content:type_name -> heddle.executor.v1.FileContent
+	54, // 50: heddle.executor.v1.ActionResult.file_outcome:type_name -> heddle.v1.FileOutcome
+	45, // 51: heddle.executor.v1.ActionResult.ended:type_name -> heddle.executor.v1.Ended
+	55, // 52: heddle.executor.v1.NetworkDecision.decided:type_name -> heddle.v1.NetworkDecided
+	56, // 53: heddle.executor.v1.ProcessResult.verdict:type_name -> heddle.v1.ProcessVerdict
+	49, // 54: heddle.executor.v1.Prepared.report:type_name -> heddle.v1.SandboxReport
+	57, // 55: heddle.executor.v1.PatchPlan.changes:type_name -> heddle.v1.FileUpdate
+	47, // 56: heddle.executor.v1.PatchPlan.base_hashes:type_name -> heddle.executor.v1.PatchPlan.BaseHashesEntry
+	35, // 57: heddle.executor.v1.PatchPlan.before:type_name -> heddle.executor.v1.FileSnapshot
+	48, // 58: heddle.executor.v1.CommitPatch.base_hashes:type_name -> heddle.executor.v1.CommitPatch.BaseHashesEntry
+	57, // 59: heddle.executor.v1.PatchCommitted.changes:type_name -> heddle.v1.FileUpdate
+	35, // 60: heddle.executor.v1.PatchCommitted.after:type_name -> heddle.executor.v1.FileSnapshot
+	58, // 61: heddle.executor.v1.Inspection.git:type_name -> heddle.v1.GitInfo
+	40, // 62: heddle.executor.v1.Inspection.instructions:type_name -> heddle.executor.v1.InstructionFile
+	51, // 63: heddle.executor.v1.Inspection.places:type_name -> heddle.v1.Place
+	59, // 64: heddle.executor.v1.SearchFiles.search:type_name -> heddle.v1.SearchStart
+	1,  // 65: heddle.executor.v1.ExecutorService.Connect:input_type -> heddle.executor.v1.ConnectRequest
+	2,  // 66: heddle.executor.v1.ExecutorService.Connect:output_type -> heddle.executor.v1.ConnectResponse
+	66, // [66:67] is the sub-list for method output_type
+	65, // [65:66] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_heddle_executor_v1_executor_proto_init() }
@@ -4208,6 +4315,7 @@ func file_heddle_executor_v1_executor_proto_init() {
 		(*ConnectRequest_RenewAck)(nil),
 		(*ConnectRequest_NetworkRequest)(nil),
 		(*ConnectRequest_NetworkDecision)(nil),
+		(*ConnectRequest_InputTaken)(nil),
 	}
 	file_heddle_executor_v1_executor_proto_msgTypes[1].OneofWrappers = []any{
 		(*ConnectResponse_Registered)(nil),
@@ -4239,7 +4347,7 @@ func file_heddle_executor_v1_executor_proto_init() {
 		(*ActionControl_Interrupt)(nil),
 		(*ActionControl_Terminate)(nil),
 	}
-	file_heddle_executor_v1_executor_proto_msgTypes[23].OneofWrappers = []any{
+	file_heddle_executor_v1_executor_proto_msgTypes[24].OneofWrappers = []any{
 		(*ActionResult_Error)(nil),
 		(*ActionResult_Process)(nil),
 		(*ActionResult_PatchPlan)(nil),
@@ -4256,7 +4364,7 @@ func file_heddle_executor_v1_executor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_executor_v1_executor_proto_rawDesc), len(file_heddle_executor_v1_executor_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
