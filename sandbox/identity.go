@@ -16,6 +16,7 @@ type identity struct {
 	mode     os.FileMode
 	uid      uint32
 	link     string
+	changed  int64 // when it was changed last; 0 where only the identity counts
 }
 
 func identify(path string) identity {
@@ -36,6 +37,15 @@ func identify(path string) identity {
 	return id
 }
 
+// identifyContent is identify for a file whose content counts.
+func identifyContent(path string) identity {
+	id := identify(path)
+	if st, ok := lstat(path); ok {
+		id.changed = st.Ctim.Nano()
+	}
+	return id
+}
+
 func (id identity) same(o identity) bool {
 	return id.exists == o.exists && id.dev == o.dev && id.ino == o.ino && id.born == o.born && id.mode == o.mode && id.link == o.link
 }
@@ -43,9 +53,19 @@ func (id identity) same(o identity) bool {
 // stale returns the first path that is no longer what it was.
 func (pl *plan) stale() (string, bool) {
 	for _, id := range pl.watch {
-		if !id.same(identify(id.path)) {
+		look := identify
+		if id.changed != 0 {
+			look = identifyContent
+		}
+		if now := look(id.path); !id.same(now) || id.changed != now.changed {
 			return id.path, true
 		}
+	}
+	if pl.denyTree != nil {
+		if err := pl.denyTree.look(); err != nil {
+			return err.Error(), true
+		}
+		return pl.denyTree.uncovered(pl.matched)
 	}
 	return "", false
 }

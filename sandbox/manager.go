@@ -59,6 +59,9 @@ func newManager(ctx context.Context, cfg Config) (*Manager, error) {
 	if cfg.IdleAfter == 0 {
 		cfg.IdleAfter = 10 * time.Minute
 	}
+	if cfg.Home == "" {
+		cfg.Home, _ = os.UserHomeDir() // without one there is no configuration of the user's
+	}
 	create := os.MkdirAll
 	if cfg.Existing {
 		create = mkdir
@@ -324,7 +327,7 @@ func (s *Sandbox) survey(pl *plan) {
 	s.mu.Lock()
 	first := s.scan == nil
 	if first {
-		s.scan = newScanner(s.m.log, s.quarantine())
+		s.scan = newScanner(s.m.log, s.quarantine(), s.m.owner.stamper)
 	}
 	sc := s.scan
 	s.mu.Unlock()

@@ -19,15 +19,22 @@ func (b *box) checkMounts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if at := straying(string(a.Body), b.plan.mounts); at != "" {
+	hidden := make(map[string]bool, len(b.plan.coverList))
+	for _, c := range b.plan.coverList {
+		hidden[c.Path] = true
+	}
+	if at := straying(string(a.Body), b.plan.mounts, hidden); at != "" {
 		return fmt.Errorf("a mount at %s was not asked for: a path changed while the sandbox was set up", at)
+	}
+	for at := range hidden {
+		return fmt.Errorf("%s is not hidden: a path changed while the sandbox was set up", at)
 	}
 	return nil
 }
 
 // straying returns the mount point of a writable mount in a table (as /proc/self/mountinfo) that none of the mounts
-// explains, or nothing.
-func straying(table string, mounts []guestproto.Mount) string {
+// explains, or nothing. It takes what is mounted read-only out of hidden.
+func straying(table string, mounts []guestproto.Mount, hidden map[string]bool) string {
 	private := map[string]bool{} // made new for this sandbox: each there once
 	var roots []string
 	for _, m := range mounts {
@@ -39,8 +46,14 @@ func straying(table string, mounts []guestproto.Mount) string {
 		}
 	}
 	for line := range strings.Lines(table) {
+		if at, o := mountPoint(line); o == "ro" || strings.HasPrefix(o, "ro,") {
+			if delete(hidden, at); strings.ContainsRune(at, '\\') {
+				delete(hidden, unescape.Replace(at))
+			}
+			continue
+		}
 		f := strings.Fields(line)
-		if len(f) < 6 || f[5] == "ro" || strings.HasPrefix(f[5], "ro,") {
+		if len(f) < 6 {
 			continue
 		}
 		root, at := f[3], unescape.Replace(f[4])
@@ -54,6 +67,16 @@ func straying(table string, mounts []guestproto.Mount) string {
 		}
 	}
 	return ""
+}
+
+// mountPoint returns the fifth and sixth fields of a line. There are thousands of lines when many paths are hidden.
+func mountPoint(line string) (at, options string) {
+	for range 4 {
+		_, line, _ = strings.Cut(line, " ")
+	}
+	at, line, _ = strings.Cut(line, " ")
+	options, _, _ = strings.Cut(line, " ")
+	return at, options
 }
 
 // unescape undoes what the kernel does to names in its tables.

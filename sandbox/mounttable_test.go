@@ -24,7 +24,7 @@ func TestStrayingMounts(t *testing.T) {
 9 8 9:1 / /w\040s/mounted rw,nosuid - ext4 /dev/vdb rw
 10 8 8:1 /w\040s/.git /w\040s/.git ro,nosuid - ext4 /dev/vda rw
 `
-	if at := straying(good, mounts); at != "" {
+	if at := straying(good, mounts, nil); at != "" {
 		t.Errorf("%s was asked for", at)
 	}
 	for line, want := range map[string]string{
@@ -35,7 +35,7 @@ func TestStrayingMounts(t *testing.T) {
 		"11 1 8:1 /etc /proc/fs rw - ext4 /dev/vda rw":    "/proc/fs",
 		"11 1 8:1 /usr/lib /usr/lib rw,nosuid - ext4 x x": "/usr/lib",
 	} {
-		if at := straying(good+line+"\n", mounts); at != want {
+		if at := straying(good+line+"\n", mounts, nil); at != want {
 			t.Errorf("%s: %q", line, at)
 		}
 	}

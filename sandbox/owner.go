@@ -23,6 +23,7 @@ type owner struct {
 	cgroup   string // cgroup directory of all commands, or empty
 	emptyDir string
 	emptyFil string
+	stamper  *stamper
 }
 
 func randomID() string {
@@ -32,7 +33,7 @@ func randomID() string {
 }
 
 func newOwner(stateDir string) (*owner, error) {
-	o := &owner{id: randomID()}
+	o := &owner{id: randomID(), stamper: newStamper()}
 	o.dir = filepath.Join(stateDir, "owners", o.id)
 	if err := mkdir(filepath.Dir(o.dir), 0o700); err != nil {
 		return nil, fmt.Errorf("make sandbox state directory: %w", err)
@@ -70,6 +71,7 @@ func (o *owner) remove() error {
 	guestproto.SweepBoxes(o.dir) // none is left but after the death of a keeper
 	err = errors.Join(err, os.RemoveAll(o.dir), os.Remove(o.lock.Name()))
 	o.lock.Close()
+	o.stamper.close()
 	return err
 }
 

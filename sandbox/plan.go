@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/heddle-dev/heddle/sandbox/gitconf"
 	"github.com/heddle-dev/heddle/sandbox/guestproto"
 )
 
@@ -24,10 +25,19 @@ type plan struct {
 	guarded   []identity // protected names that exist and are no links
 	foreign   bool       // a root is not owned by us: root needs to override ownership
 	tmpHidden bool
-	gitDirs   []string // git directories that are writable, at GitCommit
-	frozen    []string // parts of them that are not
-	gitNote   string   // why a .git is protected although GitCommit was asked for
-	covers    string   // prefix of the empty things that hide paths
+	gitDirs   []string      // git directories that are writable, at GitCommit
+	frozen    []string      // parts of them that are not
+	hooks     []gitconf.Ref // folders of hooks that the user's configuration names for every repository
+	home      string
+	// What patterns of denied paths match, and how it is hidden: the first file and the first directory as mounts of
+	// their own, the others from those.
+	denied              []string // directories that are hidden as a whole
+	denyTree            *denyTree
+	matched             map[string]denied
+	coverList           []guestproto.Cover
+	emptyDir, emptyFile string
+	gitNote             string // why a .git is protected although GitCommit was asked for
+	covers              string // prefix of the empty things that hide paths
 }
 
 // expectation is one thing that must hold inside right after the mounts were made.
@@ -48,9 +58,10 @@ func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// makePlan resolves a normalized policy; sockets asks to hide those of the host.
-func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) {
-	pl := &plan{tmpHidden: p.Tmp == TmpPrivate && p.Level.Contained(), covers: o.emptyFil}
+// makePlan resolves a normalized policy; home is the folder of the user's git configuration, sockets asks to hide
+// those of the host.
+func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, error) {
+	pl := &plan{home: home, tmpHidden: p.Tmp == TmpPrivate && p.Level.Contained(), covers: o.emptyFil}
 	if err := pl.findRoots(p); err != nil {
 		return nil, err
 	}
@@ -87,13 +98,22 @@ func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) 
 	for _, r := range append([]string{pl.dir}, pl.roots...) {
 		pl.showGit(binds, r)
 	}
+	if len(pl.roots) > 0 && slices.Contains(p.Protected, gitName) {
+		pl.protectConfigured(binds, home)
+	}
 	pl.pin(binds)
 	for _, path := range slices.Sorted(mapKeys(binds)) { // parents before what is in them
 		pl.mounts = append(pl.mounts, binds[path])
 	}
-	deny := append([]string{stateDir}, p.DenyRead...)
-	for _, d := range deny {
+	plain, patterns, err := denials(p, pl.places(p), home)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range append([]string{stateDir}, plain...) {
 		pl.deny(d, o)
+	}
+	if err := pl.denyPatterns(patterns, o); err != nil {
+		return nil, err
 	}
 	if sockets && p.Net != NetFull {
 		pl.coverSockets(o)
@@ -104,6 +124,20 @@ func makePlan(p Policy, o *owner, stateDir string, sockets bool) (*plan, error) 
 		}
 	}
 	return pl, nil
+}
+
+// places are the folders below which relative denied paths hold.
+func (pl *plan) places(p Policy) []string {
+	out := []string{pl.dir}
+	for _, r := range pl.roots {
+		if r != pl.dir {
+			out = append(out, r)
+		}
+	}
+	if p.Workspace == "" {
+		return nil
+	}
+	return out
 }
 
 func mapKeys[V any](m map[string]V) func(func(string) bool) {
@@ -319,6 +353,7 @@ func (pl *plan) deny(path string, o *owner) {
 	pl.watch = append(pl.watch, id)
 	if id.mode.IsDir() {
 		cover = o.emptyDir
+		pl.denied = append(pl.denied, real)
 	}
 	pl.mounts = append(pl.mounts, guestproto.Mount{Kind: guestproto.MountBind, Source: cover, Dest: real, ReadOnly: true})
 	pl.expect = append(pl.expect, expectation{path: real, id: identify(cover), readOnly: true, cover: true})

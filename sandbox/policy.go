@@ -137,8 +137,9 @@ type Policy struct {
 	// Protected are names directly under each writable root that stay read-only. nil means
 	// DefaultProtected; an empty, non-nil slice protects nothing.
 	Protected []string
-	// DenyRead are absolute paths that commands must not be able to read: a directory appears empty, a
-	// file appears empty. The manager's own state directory is always among them.
+	// DenyRead are paths that commands must not be able to read: a directory appears empty, a file appears empty. They
+	// are absolute, below ~, or below the workspace and each writable root. With * ? or [...] they are patterns, in
+	// which ** stands for any number of folders. The manager's own state directory is always denied.
 	DenyRead []string
 	Tmp      TmpMode
 	Net      NetMode
@@ -193,7 +194,10 @@ func (p Policy) normalized() (Policy, error) {
 	if perr := p.normalizePins(); err == nil {
 		err = perr
 	}
-	p.DenyRead = list("deny-read path", p.DenyRead)
+	if derr := checkDenied(p.DenyRead); err == nil {
+		err = derr
+	}
+	p.DenyRead = slices.Compact(slices.Sorted(slices.Values(p.DenyRead)))
 	p.Protected = slices.Compact(slices.Sorted(slices.Values(p.Protected)))
 	p.Limits = p.Limits.normalized(p.Level)
 	return p, err

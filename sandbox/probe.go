@@ -16,6 +16,7 @@ const (
 	GapCgroup      = "every command is ended as a whole by the kernel"
 	GapLimits      = "memory, processor and counted process limits"
 	GapUnixSockets = "unix sockets of the host are unreachable"
+	GapDenied      = "denied paths cannot be read"
 	GapSignals     = "commands of one sandbox cannot signal each other"
 )
 
@@ -67,6 +68,12 @@ func Probe(ctx context.Context, cfg Config) Report {
 			r.Controllers = append(r.Controllers, c)
 		}
 	}
+	if r.Supports(ReadOnly) {
+		err := m.tryDenied(ctx, ws)
+		if r.DeniedPaths = err == nil; !r.DeniedPaths {
+			r.Gaps = append(r.Gaps, Gap{GapDenied, err.Error(), "leave patterns out of deny_read, or run the executor where it may enter the namespaces that it makes"})
+		}
+	}
 	r.Gaps = append(r.Gaps, m.gaps(r)...)
 	return r
 }
@@ -85,13 +92,31 @@ func unstartedFix(err error) string {
 // tryLevel makes a sandbox and runs a command in it.
 func (m *Manager) tryLevel(ctx context.Context, l Level, ws string) error {
 	// The workspace lies in the denied state directory, so it is covered; that is enough to try the mounts.
-	s, err := m.Acquire(ctx, "probe", Policy{Level: l, Workspace: ws})
-	if err != nil {
-		return err
+	_, err := m.try(ctx, Policy{Level: l, Workspace: ws}, "true")
+	return err
+}
+
+// tryDenied hides two files that every host has: the first by a mount, the second as the many are.
+func (m *Manager) tryDenied(ctx context.Context, ws string) error {
+	res, err := m.try(ctx, Policy{Level: ReadOnly, Workspace: ws, DenyRead: []string{"/etc/passw?", "/etc/grou?"}}, "sh", "-c", "! test -s /etc/passwd && ! test -s /etc/group")
+	if err == nil && res.ExitCode != 0 {
+		err = errors.New("a denied file could be read")
 	}
-	p, err := s.Start(ctx, Cmd{Argv: []string{"true"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}})
+	return err
+}
+
+func (m *Manager) try(ctx context.Context, p Policy, argv ...string) (Result, error) {
+	s, err := m.Acquire(ctx, "probe", p)
 	if err != nil {
-		return err
+		return Result{}, err
+	}
+	return runProbe(ctx, s, argv)
+}
+
+func runProbe(ctx context.Context, s *Sandbox, argv []string) (Result, error) {
+	p, err := s.Start(ctx, Cmd{Argv: argv, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		return Result{}, err
 	}
 	res, err := p.Wait(ctx)
 	p.Stdout().Close()
@@ -99,7 +124,7 @@ func (m *Manager) tryLevel(ctx context.Context, l Level, ws string) error {
 	if err == nil && res.SandboxLost {
 		err = ErrLost
 	}
-	return err
+	return res, err
 }
 
 func (m *Manager) gaps(r Report) []Gap {

@@ -37,6 +37,8 @@ type Report struct {
 	Cgroup string `json:"cgroup,omitempty"`
 	// Controllers are the resource controllers (memory, pids, cpu) that can limit sandboxes.
 	Controllers []string `json:"controllers,omitempty"`
+	// DeniedPaths: what a policy denies to read is hidden, patterns included.
+	DeniedPaths bool `json:"deniedPaths"`
 	// Landlock is the ABI version of the kernel, 0 when it has none.
 	Landlock int `json:"landlock"`
 	// Kernel is the kernel's release.

@@ -27,6 +27,8 @@ type Config struct {
 	// GuestPath is the helper binary. Empty: the embedded one, else $HEDDLE_GUEST, else heddle-guest beside
 	// the executable.
 	GuestPath string
+	// Home is the home folder whose git configuration counts; see docs/git.md. Default: $HOME.
+	Home string
 	// Logger receives diagnostics. Default: discard.
 	Logger *slog.Logger
 	// DrainGrace is how long leftovers of a finished command may finish writing before they are killed

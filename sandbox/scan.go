@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/heddle-dev/heddle/sandbox/gitconf"
 )
 
 const (
@@ -42,7 +44,9 @@ type scanner struct {
 	gits       map[string]bool   // repositories with mounts of their own
 	frozen     map[string]bool   // parts of those that are read-only
 	guard      map[string]fileID // protected .git of the newest instance
-	exposed    map[string]bool   // those that the host replaced: a mount may not have held
+	hooks      []gitconf.Ref     // folders of hooks that the user's configuration names for every repository
+	home       string
+	exposed    map[string]bool // those that the host replaced: a mount may not have held
 	repos      map[string]*repo
 	moved      map[fileID]known // what was known of repositories, for when they are renamed
 	pointers   map[string]*pointer
@@ -83,8 +87,8 @@ type pointer struct {
 	known string // what it led to when it was the user's
 }
 
-func newScanner(log *slog.Logger, quarantine string) *scanner {
-	return &scanner{log: log, quarantine: quarantine, turn: make(chan struct{}, 1), repos: map[string]*repo{}, stamper: newStamper(),
+func newScanner(log *slog.Logger, quarantine string, stamper *stamper) *scanner {
+	return &scanner{log: log, quarantine: quarantine, turn: make(chan struct{}, 1), repos: map[string]*repo{}, stamper: stamper,
 		moved: map[fileID]known{}, pointers: map[string]*pointer{}, exposed: map[string]bool{}, kinds: map[uint64]stampKind{}}
 }
 
@@ -103,6 +107,7 @@ func (sc *scanner) update(pl *plan) {
 			sc.skip[x.path] = true
 		}
 	}
+	sc.hooks, sc.home = pl.hooks, pl.home
 	sc.expose()
 	sc.guard = map[string]fileID{}
 	for _, id := range pl.guarded {
@@ -266,7 +271,6 @@ func (sc *scanner) takeLate() []Violation {
 // close waits for looks that are under way and logs what nobody was told of.
 func (sc *scanner) close() {
 	sc.wg.Wait()
-	sc.stamper.close()
 	for _, v := range sc.takeLate() {
 		sc.log.Warn("found after the last command of a sandbox", "path", v.Path, "what", v.What, "moved to", v.Quarantine)
 	}

@@ -16,7 +16,8 @@ import (
 func watched(t *testing.T) (*scanner, string) {
 	t.Helper()
 	ws := t.TempDir()
-	sc := newScanner(slog.New(slog.DiscardHandler), filepath.Join(t.TempDir(), "quarantine"))
+	sc := newScanner(slog.New(slog.DiscardHandler), filepath.Join(t.TempDir(), "quarantine"), newStamper())
+	t.Cleanup(sc.stamper.close)
 	t.Cleanup(sc.close)
 	sc.update(&plan{roots: []string{ws}})
 	return sc, ws

@@ -230,6 +230,10 @@ type inspection struct {
 	dir   int
 	watch []string
 	out   []finding
+
+	refs     []gitconf.Ref // what the configuration names
+	worktree string        // core.worktree
+	linked   []string      // tops of linked worktrees
 }
 
 func (in *inspection) add(f finding) { in.out = append(in.out, f) }
@@ -257,6 +261,7 @@ func (in *inspection) all() {
 	in.config("config.worktree")
 	in.common("commondir")
 	in.worktrees()
+	in.configured()
 	if _, ok := in.ctime(todoName); ok {
 		if b, err := readBelow(in.dir, todoName, gitconf.MaxBytes); err == nil && slices.ContainsFunc(bytes.Split(b, []byte("\n")), runsCommand) {
 			in.add(finding{rel: todoName, id: todoName + ":" + digest(b), ctime: in.changed(todoName), fix: fixTodo,
@@ -342,7 +347,11 @@ func (in *inspection) config(rel string) {
 		in.add(finding{rel: rel, id: rel + ":" + digest(b), ctime: changed, what: fmt.Sprintf("a command left a git configuration that cannot be judged: %v", err)})
 		return
 	}
+	in.refs = append(in.refs, gitconf.Refs(list)...)
 	for _, e := range list {
+		if e.Name() == "core.worktree" {
+			in.worktree = absolute(e.Value, in.path)
+		}
 		if !gitconf.Harmless(e, in.checkout) {
 			in.add(finding{rel: rel, id: rel + ":" + e.String(), ctime: changed, fix: fixConfig,
 				what: "a command set " + strconv.QuoteToGraphic(e.Name()) + ", which git would run or follow"})
@@ -392,6 +401,9 @@ func (in *inspection) worktrees() {
 		full := filepath.Join(in.path, rel)
 		if i >= maxHooks || in.p.frozen[full] || in.p.gits[full] {
 			continue
+		}
+		if at, err := readLine(filepath.Join(full, "gitdir")); err == nil {
+			in.linked = append(in.linked, filepath.Dir(absolute(at, full)))
 		}
 		in.links(rel)
 		in.config(filepath.Join(rel, "config.worktree"))

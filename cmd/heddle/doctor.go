@@ -70,6 +70,9 @@ func writeReport(w io.Writer, r sandbox.Report) error {
 	} else {
 		b.WriteString("commands    under a subreaper each\n")
 	}
+	if r.DeniedPaths {
+		b.WriteString("deny_read   hidden by mounts, patterns included\n")
+	}
 	if len(r.Gaps) == 0 {
 		b.WriteString("gaps        none\n")
 	}

@@ -74,7 +74,7 @@ heddle's own are not passed on, unless --keep-env is given.`,
 	fs.StringVar(&f.level, "level", sandbox.WorkspaceWrite.String(), "read-only, workspace-write or danger-full-access")
 	fs.StringVarP(&f.dir, "cd", "C", "", "workspace and working `directory` (default: the current one)")
 	fs.StringArrayVar(&f.writable, "writable", nil, "another writable `directory` (repeatable)")
-	fs.StringArrayVar(&f.denyRead, "deny-read", nil, "`path` that the command must not read (repeatable)")
+	fs.StringArrayVar(&f.denyRead, "deny-read", nil, "`path` or pattern that the command must not read, below --cd, ~ or / (repeatable)")
 	fs.BoolVar(&f.network, "network", false, "give the command the host's network")
 	fs.StringArrayVar(&f.allow, "allow", nil, "`host[:port]` that the command may reach through a proxy: a name, *.NAME or an address (repeatable)")
 	fs.StringArrayVar(&f.deny, "deny", nil, "`host[:port]` that it may not reach, whatever --allow says (repeatable)")
@@ -102,7 +102,10 @@ func (f sandboxFlags) policy() (sandbox.Policy, error) {
 		}
 		return out
 	}
-	p.WritableRoots, p.DenyRead = absolute(f.writable), absolute(f.denyRead)
+	p.WritableRoots, p.DenyRead = absolute(f.writable), f.denyRead
+	if len(f.denyRead) > 0 && !level.Contained() {
+		return p, fmt.Errorf("--deny-read cannot be enforced at level %s", level)
+	}
 	if f.network {
 		p.Net = sandbox.NetFull
 	}

@@ -1,6 +1,10 @@
 package config
 
-import heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+import (
+	"slices"
+
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
 
 // limitsTable bounds what the commands of one sandbox may use together:
 //
@@ -12,7 +16,11 @@ import heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 //	tmp_bytes = 1073741824   # of the private /tmp
 //	min_free_bytes = 67108864
 //
-// A key that is not set has the executor's default.
+// A key that is not set has the executor's default. Beside them is
+//
+//	deny_read = ["~/.ssh", "**/.env"]  # see SandboxPolicy.deny_read
+//
+// of which every layer's entries count: a later one cannot lift an earlier one.
 const limitsTable = "sandbox"
 
 var limitKeys = []string{"memory_bytes", "pids", "cpu_millis", "file_bytes", "tmp_bytes", "min_free_bytes"}
@@ -31,10 +39,30 @@ func (c *Config) Limits() *heddlev1.SandboxLimits {
 	return l
 }
 
+// DenyRead are the paths that commands must not read.
+func (c *Config) DenyRead() []string {
+	var out []string
+	for _, l := range c.layers {
+		for _, path := range texts(lookup(l.Tree, limitsTable, "deny_read")) {
+			if !slices.Contains(out, path) {
+				out = append(out, path)
+			}
+		}
+	}
+	for _, path := range texts(lookup(c.tree, limitsTable, "deny_read")) { // of a profile
+		if !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 func limitNodes() map[string]*node {
 	out := map[string]*node{}
 	for _, k := range limitKeys {
 		out[k] = &node{kind: integer}
 	}
+	out["deny_read"] = &node{kind: textList}
 	return out
 }

@@ -87,7 +87,7 @@ func mcpServer(c *config.Config, m *config.MCPServer, cwd string, env map[string
 		out.Problem = err.Error()
 	}
 	if err == nil {
-		policy.Limits = c.Limits()
+		policy.Limits, policy.DenyRead = c.Limits(), c.DenyRead()
 	}
 	out.Policy = policy
 	return out

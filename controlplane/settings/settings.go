@@ -240,7 +240,7 @@ func (r *Resolver) Patch(ctx context.Context, sessionID string, given *heddlev1.
 func completeSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
 	err := fillSandbox(c, s)
 	if err == nil {
-		s.Sandbox.Limits = c.Limits()
+		s.Sandbox.Limits, s.Sandbox.DenyRead = c.Limits(), c.DenyRead()
 		s.Sandbox.Git = c.GitMode(s.Sandbox.Level)
 	}
 	return err

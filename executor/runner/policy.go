@@ -48,6 +48,9 @@ func policyOf(m *executorv1.Action) sandbox.Policy {
 	if p.GetGit() == heddlev1.GitMode_GIT_MODE_COMMIT {
 		out.Git = sandbox.GitCommit
 	}
+	if out.Level.Contained() {
+		out.DenyRead = p.GetDenyRead()
+	}
 	l := p.GetLimits()
 	out.Limits = sandbox.Limits{
 		MemoryBytes: l.GetMemoryBytes(), Pids: l.GetPids(), CPU: l.GetCpuMillis(), FileBytes: l.GetFileBytes(),

@@ -44,6 +44,16 @@ type Box struct {
 	Memory, Pids, CPU int64
 	ReadOnly          []string // paths under /proc to make read-only
 	Mask              []string
+	// Covers are further paths to hide, by the thousand: after the mounts each gets what is mounted at EmptyDir or
+	// EmptyFile by then.
+	Covers              []Cover
+	EmptyDir, EmptyFile string
+}
+
+// Cover is a path that is hidden.
+type Cover struct {
+	Path string
+	Dir  bool
 }
 
 // IDRange is a run of user or group ids.

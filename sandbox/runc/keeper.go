@@ -152,7 +152,11 @@ func (k *keeper) start(b guestproto.Box, control int) (*libcontainer.Container, 
 	if b.Rootless {
 		p.Env = append(p.Env, fmt.Sprintf("%s=%d:%d", early.NestEnv, b.UID, b.GID))
 	}
-	if err := c.Run(p); err != nil {
+	run := c.Run
+	if len(b.Covers) > 0 {
+		run = func(p *libcontainer.Process) error { return k.runCovered(c, p, b) }
+	}
+	if err := run(p); err != nil {
 		_ = c.Destroy()
 		return nil, nil, fmt.Errorf("start sandbox: %w", err)
 	}

@@ -41,7 +41,7 @@ func NewEnv(tb testing.TB, base string, level sandbox.Level, tool string, noCgro
 	e.must(os.WriteFile(filepath.Join(e.WS, ".git", "config"), []byte("[core]\n"), 0o644))
 	e.must(os.WriteFile(e.Secret, []byte("PRIVATE"), 0o600))
 	e.must(os.WriteFile(filepath.Join(e.Home, ".bashrc"), nil, 0o644))
-	e.Cfg = sandbox.Config{StateDir: filepath.Join(base, "state"), GuestPath: Helper(tb), NoCgroup: noCgroup}
+	e.Cfg = sandbox.Config{StateDir: filepath.Join(base, "state"), GuestPath: Helper(tb), NoCgroup: noCgroup, Home: e.Home}
 	var err error
 	e.M, err = sandbox.NewManager(context.Background(), e.Cfg)
 	e.must(err)

@@ -112,7 +112,8 @@ func makeGitRows() []Row {
 
 // ByFiles reports whether a row is judged by files alone, so that it does not depend on how commands are ended.
 func ByFiles(id string) bool {
-	return slices.ContainsFunc(gitRows, func(r Row) bool { return r.ID == id })
+	byID := func(r Row) bool { return r.ID == id }
+	return slices.ContainsFunc(gitRows, byID) || slices.ContainsFunc(hookRows, byID) || slices.ContainsFunc(denyRows, byID)
 }
 
 func noGit(*Env) string {

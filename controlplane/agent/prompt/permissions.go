@@ -49,6 +49,14 @@ func sandboxText(c Context) string {
 	default:
 		b.WriteString("- `read-only`: files can be read everywhere and written nowhere.\n")
 	}
+	if list := p.GetDenyRead(); sandboxed && len(list) > 0 {
+		shown := list[:min(len(list), maxPrefixes)]
+		b.WriteString("- These paths look empty, since they must not be read: `" + strings.Join(shown, "`, `") + "`")
+		if len(shown) < len(list) {
+			b.WriteString(" and more")
+		}
+		b.WriteString(".\n")
+	}
 	switch {
 	case fullNetwork(p):
 		b.WriteString("- The network can be used.\n")

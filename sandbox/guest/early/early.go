@@ -26,3 +26,8 @@ const (
 	ReportFailed  = 2 // value is the errno of exec
 	ReportEnded   = 3 // value is the wait status
 )
+
+// CoverEnv, when set, makes the process hide paths in the sandbox whose user and mount namespaces are its
+// descriptors 3 and 4, and exit. The list on descriptor 5 holds zero-terminated the path of an empty directory and
+// of an empty file that are mounted in the sandbox, then each path to hide after "d" or "f".
+const CoverEnv = "HEDDLE_COVER"

@@ -8,8 +8,8 @@
 // uint64 followed by its elements; an integer is a big-endian uint64; a bool is
 // one byte. Maps are lists of key and value in the byte order of the keys.
 // The lists, ports and miss rule of a policy's network follow its other fields
-// only when the network is proxied; limits stand before them, when bit 40 of the
-// level field says that there are any.
+// only when the network is proxied; before them stand limits and then denied
+// paths, when bits 40 and 41 of the level field say that there are any.
 // Nothing is normalised: two spellings of one path are two actions.
 package actionhash
 
@@ -102,12 +102,15 @@ func (e encoder) bool(v bool) {
 }
 
 func (e encoder) policy(p *heddlev1.SandboxPolicy) {
-	// The git mode and whether there are limits are in the upper half: the lower
+	// The git mode and whether there are limits and denied paths are in the upper half: the lower
 	// one cannot reach it, and the defaults leave the encoding as it was before
 	// there were any.
 	head := uint64(p.GetLevel()) | uint64(p.GetGit())<<32
 	if p.GetLimits() != nil {
 		head |= 1 << 40
+	}
+	if len(p.GetDenyRead()) > 0 {
+		head |= 1 << 41
 	}
 	e.uint(head)
 	e.strings(p.GetWritableRoots())
@@ -119,6 +122,9 @@ func (e encoder) policy(p *heddlev1.SandboxPolicy) {
 		for _, v := range []int64{l.GetMemoryBytes(), l.GetPids(), l.GetCpuMillis(), l.GetFileBytes(), l.GetTmpBytes(), l.GetMinFreeBytes()} {
 			e.uint(uint64(v))
 		}
+	}
+	if len(p.GetDenyRead()) > 0 {
+		e.strings(p.GetDenyRead())
 	}
 	if p.GetNetwork() != heddlev1.NetworkMode_NETWORK_MODE_PROXIED {
 		return
