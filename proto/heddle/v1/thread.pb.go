@@ -628,13 +628,13 @@ type Thread struct {
 	// given them. Actions are refused when one leads elsewhere.
 	Places []*Place `protobuf:"bytes,45,rep,name=places,proto3" json:"places,omitempty"`
 	// Project that the thread belongs to; empty for none.
-	ProjectId string `protobuf:"bytes,60,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	ProjectId string `protobuf:"bytes,70,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	// Unset for a thread in no section.
-	Section *SectionPlace `protobuf:"bytes,61,opt,name=section,proto3" json:"section,omitempty"`
+	Section *SectionPlace `protobuf:"bytes,71,opt,name=section,proto3" json:"section,omitempty"`
 	// "enabled" or "disabled" as a client set it; empty when none did.
-	MemoryMode string `protobuf:"bytes,62,opt,name=memory_mode,json=memoryMode,proto3" json:"memory_mode,omitempty"`
+	MemoryMode string `protobuf:"bytes,72,opt,name=memory_mode,json=memoryMode,proto3" json:"memory_mode,omitempty"`
 	// Number of attachments.
-	AttachmentCount int32 `protobuf:"varint,63,opt,name=attachment_count,json=attachmentCount,proto3" json:"attachment_count,omitempty"`
+	AttachmentCount int32 `protobuf:"varint,73,opt,name=attachment_count,json=attachmentCount,proto3" json:"attachment_count,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2046,11 +2046,11 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"read_state\x18% \x01(\v2\x14.heddle.v1.ReadStateR\treadState\x12(\n" +
 	"\x06places\x18- \x03(\v2\x10.heddle.v1.PlaceR\x06places\x12\x1d\n" +
 	"\n" +
-	"project_id\x18< \x01(\tR\tprojectId\x121\n" +
-	"\asection\x18= \x01(\v2\x17.heddle.v1.SectionPlaceR\asection\x12\x1f\n" +
-	"\vmemory_mode\x18> \x01(\tR\n" +
+	"project_id\x18F \x01(\tR\tprojectId\x121\n" +
+	"\asection\x18G \x01(\v2\x17.heddle.v1.SectionPlaceR\asection\x12\x1f\n" +
+	"\vmemory_mode\x18H \x01(\tR\n" +
 	"memoryMode\x12)\n" +
-	"\x10attachment_count\x18? \x01(\x05R\x0fattachmentCount\"m\n" +
+	"\x10attachment_count\x18I \x01(\x05R\x0fattachmentCount\"m\n" +
 	"\fSectionPlace\x12\x1d\n" +
 	"\n" +
 	"section_id\x18\x01 \x01(\tR\tsectionId\x12\"\n" +
