@@ -70,6 +70,8 @@ type Agent struct {
 	back      AwaitSession
 	// looks bounds what withServers starts.
 	looks chan struct{}
+	// samples bounds the model calls beside turns.
+	samples chan struct{}
 }
 
 // New returns an Agent without any turn.
@@ -90,7 +92,10 @@ func New(cfg Config) *Agent {
 		cfg.MaxThreads = 16 << 10
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
-	return &Agent{cfg: cfg, store: cfg.Log.Store(), ctx: ctx, stop: stop, live: map[string]*live{}, activeOf: map[string]int{}, looks: make(chan struct{}, maxLooks)}
+	return &Agent{
+		cfg: cfg, store: cfg.Log.Store(), ctx: ctx, stop: stop, live: map[string]*live{}, activeOf: map[string]int{},
+		looks: make(chan struct{}, maxLooks), samples: make(chan struct{}, maxSamples),
+	}
 }
 
 // TurnRequest asks for a turn.

@@ -8,6 +8,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/session"
@@ -20,7 +21,7 @@ const (
 	// findTime bounds one page of a search; what was not reached is on the next.
 	findTime = 5 * time.Second
 	// maxTerm bounds the text that is searched for, in bytes.
-	maxTerm = 1 << 10
+	maxTerm = 64 << 10
 	// snippetRunes is how much is shown on each side of a match.
 	snippetRunes = 60
 	defaultFound = 25
@@ -30,6 +31,21 @@ const (
 // SearchThreads reads the threads of the list one after the other until a page
 // is full; its cost is that of the threads it passes.
 func (s *threadService) SearchThreads(ctx context.Context, r *heddlev1.SearchThreadsRequest) (*heddlev1.SearchThreadsResponse, error) {
+	return s.search(ctx, r, func(*heddlev1.FoundThread) error { return nil })
+}
+
+func (s *threadService) StreamSearch(r *heddlev1.StreamSearchRequest, out grpc.ServerStreamingServer[heddlev1.StreamSearchResponse]) error {
+	page, err := s.search(out.Context(), r.GetSearch(), func(f *heddlev1.FoundThread) error {
+		return out.Send(&heddlev1.StreamSearchResponse{Found: f})
+	})
+	if err != nil {
+		return err
+	}
+	return out.Send(&heddlev1.StreamSearchResponse{Page: page})
+}
+
+// search passes each thread of its page to found as soon as it is known.
+func (s *threadService) search(ctx context.Context, r *heddlev1.SearchThreadsRequest, tell func(*heddlev1.FoundThread) error) (*heddlev1.SearchThreadsResponse, error) {
 	term, err := checkTerm(r.GetTerm())
 	if err != nil {
 		return nil, err
@@ -53,7 +69,11 @@ func (s *threadService) SearchThreads(ctx context.Context, r *heddlev1.SearchThr
 				return nil, err
 			}
 			if ok {
-				resp.Threads = append(resp.Threads, &heddlev1.FoundThread{Thread: row, Snippet: snippet})
+				f := &heddlev1.FoundThread{Thread: row, Snippet: snippet}
+				resp.Threads = append(resp.Threads, f)
+				if err := tell(f); err != nil {
+					return nil, err
+				}
 			}
 		}
 		if resp.GetPreviousPageToken() == "" {

@@ -104,6 +104,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	heddlev1.RegisterArtifactServiceServer(r, &artifactService{Server: s})
 	heddlev1.RegisterQueueServiceServer(r, &queueService{Server: s})
 	heddlev1.RegisterOrganizeServiceServer(r, &organizeService{Server: s})
+	heddlev1.RegisterSampleServiceServer(r, &sampleService{Server: s})
 }
 
 // sessionID is the id that a call carries; empty for none.

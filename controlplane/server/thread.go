@@ -239,7 +239,27 @@ func (s *threadService) ListItems(ctx context.Context, r *heddlev1.ListItemsRequ
 		return nil, err
 	}
 	s.settle(ctx, r.GetThreadId())
+	if r.GetAfterItemId() != "" {
+		token, err := s.itemToken(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		r = proto.CloneOf(r)
+		r.PageToken = token
+	}
 	return s.store.ListItems(ctx, r)
+}
+
+// itemToken is the position of the item behind which a page begins.
+func (s *threadService) itemToken(ctx context.Context, r *heddlev1.ListItemsRequest) (string, error) {
+	it, err := s.store.Item(ctx, r.GetThreadId(), r.GetAfterItemId())
+	if err != nil && !errdefs.Is(err, errdefs.ItemNotFound) {
+		return "", err
+	}
+	if err != nil || r.GetTurnId() == "" || it.Item.GetTurnId() != r.GetTurnId() {
+		return "", errdefs.New(errdefs.ItemNotFound, "item %s is not one of turn %s", r.GetAfterItemId(), r.GetTurnId())
+	}
+	return store.Token{Kind: store.TokenItems, Major: it.Ordinal, Minor: it.StartSeq}.Encode(), nil
 }
 
 func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRequest) (*heddlev1.ForkThreadResponse, error) {

@@ -949,6 +949,103 @@ func (x *SearchThreadsResponse) GetPreviousPageToken() string {
 	return ""
 }
 
+type StreamSearchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Search        *SearchThreadsRequest  `protobuf:"bytes,1,opt,name=search,proto3" json:"search,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamSearchRequest) Reset() {
+	*x = StreamSearchRequest{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamSearchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamSearchRequest) ProtoMessage() {}
+
+func (x *StreamSearchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamSearchRequest.ProtoReflect.Descriptor instead.
+func (*StreamSearchRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *StreamSearchRequest) GetSearch() *SearchThreadsRequest {
+	if x != nil {
+		return x.Search
+	}
+	return nil
+}
+
+type StreamSearchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A thread of the page to come.
+	Found         *FoundThread           `protobuf:"bytes,1,opt,name=found,proto3" json:"found,omitempty"`
+	Page          *SearchThreadsResponse `protobuf:"bytes,2,opt,name=page,proto3" json:"page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamSearchResponse) Reset() {
+	*x = StreamSearchResponse{}
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamSearchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamSearchResponse) ProtoMessage() {}
+
+func (x *StreamSearchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamSearchResponse.ProtoReflect.Descriptor instead.
+func (*StreamSearchResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *StreamSearchResponse) GetFound() *FoundThread {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+func (x *StreamSearchResponse) GetPage() *SearchThreadsResponse {
+	if x != nil {
+		return x.Page
+	}
+	return nil
+}
+
 type SearchOccurrencesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -961,7 +1058,7 @@ type SearchOccurrencesRequest struct {
 
 func (x *SearchOccurrencesRequest) Reset() {
 	*x = SearchOccurrencesRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1070,7 @@ func (x *SearchOccurrencesRequest) String() string {
 func (*SearchOccurrencesRequest) ProtoMessage() {}
 
 func (x *SearchOccurrencesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1083,7 @@ func (x *SearchOccurrencesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchOccurrencesRequest.ProtoReflect.Descriptor instead.
 func (*SearchOccurrencesRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SearchOccurrencesRequest) GetThreadId() string {
@@ -1033,7 +1130,7 @@ type Occurrence struct {
 
 func (x *Occurrence) Reset() {
 	*x = Occurrence{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1142,7 @@ func (x *Occurrence) String() string {
 func (*Occurrence) ProtoMessage() {}
 
 func (x *Occurrence) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1155,7 @@ func (x *Occurrence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Occurrence.ProtoReflect.Descriptor instead.
 func (*Occurrence) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Occurrence) GetTurnId() string {
@@ -1113,7 +1210,7 @@ type SearchOccurrencesResponse struct {
 
 func (x *SearchOccurrencesResponse) Reset() {
 	*x = SearchOccurrencesResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1222,7 @@ func (x *SearchOccurrencesResponse) String() string {
 func (*SearchOccurrencesResponse) ProtoMessage() {}
 
 func (x *SearchOccurrencesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1235,7 @@ func (x *SearchOccurrencesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchOccurrencesResponse.ProtoReflect.Descriptor instead.
 func (*SearchOccurrencesResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{19}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SearchOccurrencesResponse) GetOccurrences() []*Occurrence {
@@ -1174,7 +1271,7 @@ type StartThreadRequest struct {
 
 func (x *StartThreadRequest) Reset() {
 	*x = StartThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1283,7 @@ func (x *StartThreadRequest) String() string {
 func (*StartThreadRequest) ProtoMessage() {}
 
 func (x *StartThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1296,7 @@ func (x *StartThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartThreadRequest.ProtoReflect.Descriptor instead.
 func (*StartThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{20}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StartThreadRequest) GetSettings() *ThreadSettings {
@@ -1268,7 +1365,7 @@ type StartThreadResponse struct {
 
 func (x *StartThreadResponse) Reset() {
 	*x = StartThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1377,7 @@ func (x *StartThreadResponse) String() string {
 func (*StartThreadResponse) ProtoMessage() {}
 
 func (x *StartThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1390,7 @@ func (x *StartThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartThreadResponse.ProtoReflect.Descriptor instead.
 func (*StartThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{21}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StartThreadResponse) GetThread() *Thread {
@@ -1319,7 +1416,7 @@ type GetThreadRequest struct {
 
 func (x *GetThreadRequest) Reset() {
 	*x = GetThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1428,7 @@ func (x *GetThreadRequest) String() string {
 func (*GetThreadRequest) ProtoMessage() {}
 
 func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1441,7 @@ func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadRequest.ProtoReflect.Descriptor instead.
 func (*GetThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{22}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetThreadRequest) GetThreadId() string {
@@ -1363,7 +1460,7 @@ type GetThreadResponse struct {
 
 func (x *GetThreadResponse) Reset() {
 	*x = GetThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1472,7 @@ func (x *GetThreadResponse) String() string {
 func (*GetThreadResponse) ProtoMessage() {}
 
 func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1485,7 @@ func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadResponse.ProtoReflect.Descriptor instead.
 func (*GetThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{23}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetThreadResponse) GetThread() *Thread {
@@ -1409,7 +1506,7 @@ type LoadThreadRequest struct {
 
 func (x *LoadThreadRequest) Reset() {
 	*x = LoadThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1518,7 @@ func (x *LoadThreadRequest) String() string {
 func (*LoadThreadRequest) ProtoMessage() {}
 
 func (x *LoadThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1531,7 @@ func (x *LoadThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadThreadRequest.ProtoReflect.Descriptor instead.
 func (*LoadThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{24}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LoadThreadRequest) GetThreadId() string {
@@ -1463,7 +1560,7 @@ type LoadThreadResponse struct {
 
 func (x *LoadThreadResponse) Reset() {
 	*x = LoadThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1572,7 @@ func (x *LoadThreadResponse) String() string {
 func (*LoadThreadResponse) ProtoMessage() {}
 
 func (x *LoadThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1585,7 @@ func (x *LoadThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadThreadResponse.ProtoReflect.Descriptor instead.
 func (*LoadThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LoadThreadResponse) GetThread() *Thread {
@@ -1521,7 +1618,7 @@ type UnloadThreadRequest struct {
 
 func (x *UnloadThreadRequest) Reset() {
 	*x = UnloadThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1630,7 @@ func (x *UnloadThreadRequest) String() string {
 func (*UnloadThreadRequest) ProtoMessage() {}
 
 func (x *UnloadThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1643,7 @@ func (x *UnloadThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadThreadRequest.ProtoReflect.Descriptor instead.
 func (*UnloadThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UnloadThreadRequest) GetThreadId() string {
@@ -1564,7 +1661,7 @@ type UnloadThreadResponse struct {
 
 func (x *UnloadThreadResponse) Reset() {
 	*x = UnloadThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1673,7 @@ func (x *UnloadThreadResponse) String() string {
 func (*UnloadThreadResponse) ProtoMessage() {}
 
 func (x *UnloadThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1686,7 @@ func (x *UnloadThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadThreadResponse.ProtoReflect.Descriptor instead.
 func (*UnloadThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{29}
 }
 
 type ListThreadsRequest struct {
@@ -1623,7 +1720,7 @@ type ListThreadsRequest struct {
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1732,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1745,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListThreadsRequest) GetPageSize() int32 {
@@ -1761,7 +1858,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1870,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1883,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*Thread {
@@ -1825,7 +1922,7 @@ type ListTurnsRequest struct {
 
 func (x *ListTurnsRequest) Reset() {
 	*x = ListTurnsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1934,7 @@ func (x *ListTurnsRequest) String() string {
 func (*ListTurnsRequest) ProtoMessage() {}
 
 func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1947,7 @@ func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
 func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTurnsRequest) GetThreadId() string {
@@ -1905,7 +2002,7 @@ type TurnWithItems struct {
 
 func (x *TurnWithItems) Reset() {
 	*x = TurnWithItems{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2014,7 @@ func (x *TurnWithItems) String() string {
 func (*TurnWithItems) ProtoMessage() {}
 
 func (x *TurnWithItems) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2027,7 @@ func (x *TurnWithItems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWithItems.ProtoReflect.Descriptor instead.
 func (*TurnWithItems) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TurnWithItems) GetTurn() *Turn {
@@ -1962,7 +2059,7 @@ type ListTurnsResponse struct {
 
 func (x *ListTurnsResponse) Reset() {
 	*x = ListTurnsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2071,7 @@ func (x *ListTurnsResponse) String() string {
 func (*ListTurnsResponse) ProtoMessage() {}
 
 func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2084,7 @@ func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
 func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListTurnsResponse) GetTurns() []*TurnWithItems {
@@ -2026,14 +2123,17 @@ type ListItemsRequest struct {
 	PageSize  int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Oldest first unless true.
-	Descending    bool `protobuf:"varint,5,opt,name=descending,proto3" json:"descending,omitempty"`
+	Descending bool `protobuf:"varint,5,opt,name=descending,proto3" json:"descending,omitempty"`
+	// In place of a token: the page begins behind this item, which must be of the
+	// turn.
+	AfterItemId   string `protobuf:"bytes,60,opt,name=after_item_id,json=afterItemId,proto3" json:"after_item_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListItemsRequest) Reset() {
 	*x = ListItemsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2145,7 @@ func (x *ListItemsRequest) String() string {
 func (*ListItemsRequest) ProtoMessage() {}
 
 func (x *ListItemsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2158,7 @@ func (x *ListItemsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListItemsRequest.ProtoReflect.Descriptor instead.
 func (*ListItemsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListItemsRequest) GetThreadId() string {
@@ -2096,6 +2196,13 @@ func (x *ListItemsRequest) GetDescending() bool {
 	return false
 }
 
+func (x *ListItemsRequest) GetAfterItemId() string {
+	if x != nil {
+		return x.AfterItemId
+	}
+	return ""
+}
+
 type ListItemsResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Items             []*Item                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -2107,7 +2214,7 @@ type ListItemsResponse struct {
 
 func (x *ListItemsResponse) Reset() {
 	*x = ListItemsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2226,7 @@ func (x *ListItemsResponse) String() string {
 func (*ListItemsResponse) ProtoMessage() {}
 
 func (x *ListItemsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[34]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2239,7 @@ func (x *ListItemsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListItemsResponse.ProtoReflect.Descriptor instead.
 func (*ListItemsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListItemsResponse) GetItems() []*Item {
@@ -2176,7 +2283,7 @@ type ForkThreadRequest struct {
 
 func (x *ForkThreadRequest) Reset() {
 	*x = ForkThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2295,7 @@ func (x *ForkThreadRequest) String() string {
 func (*ForkThreadRequest) ProtoMessage() {}
 
 func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[35]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2308,7 @@ func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
 func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ForkThreadRequest) GetThreadId() string {
@@ -2283,7 +2390,7 @@ type ForkThreadResponse struct {
 
 func (x *ForkThreadResponse) Reset() {
 	*x = ForkThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2402,7 @@ func (x *ForkThreadResponse) String() string {
 func (*ForkThreadResponse) ProtoMessage() {}
 
 func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[36]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2415,7 @@ func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
 func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ForkThreadResponse) GetThread() *Thread {
@@ -2327,7 +2434,7 @@ type ArchiveThreadRequest struct {
 
 func (x *ArchiveThreadRequest) Reset() {
 	*x = ArchiveThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2446,7 @@ func (x *ArchiveThreadRequest) String() string {
 func (*ArchiveThreadRequest) ProtoMessage() {}
 
 func (x *ArchiveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[37]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2459,7 @@ func (x *ArchiveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ArchiveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ArchiveThreadRequest) GetThreadId() string {
@@ -2370,7 +2477,7 @@ type ArchiveThreadResponse struct {
 
 func (x *ArchiveThreadResponse) Reset() {
 	*x = ArchiveThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[38]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2489,7 @@ func (x *ArchiveThreadResponse) String() string {
 func (*ArchiveThreadResponse) ProtoMessage() {}
 
 func (x *ArchiveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[38]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2502,7 @@ func (x *ArchiveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArchiveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ArchiveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{40}
 }
 
 type UnarchiveThreadRequest struct {
@@ -2407,7 +2514,7 @@ type UnarchiveThreadRequest struct {
 
 func (x *UnarchiveThreadRequest) Reset() {
 	*x = UnarchiveThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[39]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2526,7 @@ func (x *UnarchiveThreadRequest) String() string {
 func (*UnarchiveThreadRequest) ProtoMessage() {}
 
 func (x *UnarchiveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[39]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2539,7 @@ func (x *UnarchiveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnarchiveThreadRequest.ProtoReflect.Descriptor instead.
 func (*UnarchiveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UnarchiveThreadRequest) GetThreadId() string {
@@ -2451,7 +2558,7 @@ type UnarchiveThreadResponse struct {
 
 func (x *UnarchiveThreadResponse) Reset() {
 	*x = UnarchiveThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[40]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2570,7 @@ func (x *UnarchiveThreadResponse) String() string {
 func (*UnarchiveThreadResponse) ProtoMessage() {}
 
 func (x *UnarchiveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[40]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2583,7 @@ func (x *UnarchiveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnarchiveThreadResponse.ProtoReflect.Descriptor instead.
 func (*UnarchiveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *UnarchiveThreadResponse) GetThread() *Thread {
@@ -2495,7 +2602,7 @@ type DeleteThreadRequest struct {
 
 func (x *DeleteThreadRequest) Reset() {
 	*x = DeleteThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[41]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +2614,7 @@ func (x *DeleteThreadRequest) String() string {
 func (*DeleteThreadRequest) ProtoMessage() {}
 
 func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[41]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +2627,7 @@ func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadRequest.ProtoReflect.Descriptor instead.
 func (*DeleteThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteThreadRequest) GetThreadId() string {
@@ -2538,7 +2645,7 @@ type DeleteThreadResponse struct {
 
 func (x *DeleteThreadResponse) Reset() {
 	*x = DeleteThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[42]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2657,7 @@ func (x *DeleteThreadResponse) String() string {
 func (*DeleteThreadResponse) ProtoMessage() {}
 
 func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[42]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2670,7 @@ func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadResponse.ProtoReflect.Descriptor instead.
 func (*DeleteThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{44}
 }
 
 type SetThreadNameRequest struct {
@@ -2576,7 +2683,7 @@ type SetThreadNameRequest struct {
 
 func (x *SetThreadNameRequest) Reset() {
 	*x = SetThreadNameRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[43]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2695,7 @@ func (x *SetThreadNameRequest) String() string {
 func (*SetThreadNameRequest) ProtoMessage() {}
 
 func (x *SetThreadNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[43]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2708,7 @@ func (x *SetThreadNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetThreadNameRequest.ProtoReflect.Descriptor instead.
 func (*SetThreadNameRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetThreadNameRequest) GetThreadId() string {
@@ -2627,7 +2734,7 @@ type SetThreadNameResponse struct {
 
 func (x *SetThreadNameResponse) Reset() {
 	*x = SetThreadNameResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[44]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2746,7 @@ func (x *SetThreadNameResponse) String() string {
 func (*SetThreadNameResponse) ProtoMessage() {}
 
 func (x *SetThreadNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[44]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2759,7 @@ func (x *SetThreadNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetThreadNameResponse.ProtoReflect.Descriptor instead.
 func (*SetThreadNameResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetThreadNameResponse) GetThread() *Thread {
@@ -2672,7 +2779,7 @@ type UpdateSettingsRequest struct {
 
 func (x *UpdateSettingsRequest) Reset() {
 	*x = UpdateSettingsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[45]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2791,7 @@ func (x *UpdateSettingsRequest) String() string {
 func (*UpdateSettingsRequest) ProtoMessage() {}
 
 func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[45]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2804,7 @@ func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{45}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UpdateSettingsRequest) GetThreadId() string {
@@ -2723,7 +2830,7 @@ type UpdateSettingsResponse struct {
 
 func (x *UpdateSettingsResponse) Reset() {
 	*x = UpdateSettingsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[46]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2842,7 @@ func (x *UpdateSettingsResponse) String() string {
 func (*UpdateSettingsResponse) ProtoMessage() {}
 
 func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[46]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2855,7 @@ func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{46}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *UpdateSettingsResponse) GetThread() *Thread {
@@ -2773,7 +2880,7 @@ type BackgroundTerminal struct {
 
 func (x *BackgroundTerminal) Reset() {
 	*x = BackgroundTerminal{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[47]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +2892,7 @@ func (x *BackgroundTerminal) String() string {
 func (*BackgroundTerminal) ProtoMessage() {}
 
 func (x *BackgroundTerminal) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[47]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +2905,7 @@ func (x *BackgroundTerminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackgroundTerminal.ProtoReflect.Descriptor instead.
 func (*BackgroundTerminal) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{47}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BackgroundTerminal) GetItemId() string {
@@ -2859,7 +2966,7 @@ type ListBackgroundTerminalsRequest struct {
 
 func (x *ListBackgroundTerminalsRequest) Reset() {
 	*x = ListBackgroundTerminalsRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[48]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +2978,7 @@ func (x *ListBackgroundTerminalsRequest) String() string {
 func (*ListBackgroundTerminalsRequest) ProtoMessage() {}
 
 func (x *ListBackgroundTerminalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[48]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +2991,7 @@ func (x *ListBackgroundTerminalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackgroundTerminalsRequest.ProtoReflect.Descriptor instead.
 func (*ListBackgroundTerminalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{48}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListBackgroundTerminalsRequest) GetThreadId() string {
@@ -2903,7 +3010,7 @@ type ListBackgroundTerminalsResponse struct {
 
 func (x *ListBackgroundTerminalsResponse) Reset() {
 	*x = ListBackgroundTerminalsResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[49]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3022,7 @@ func (x *ListBackgroundTerminalsResponse) String() string {
 func (*ListBackgroundTerminalsResponse) ProtoMessage() {}
 
 func (x *ListBackgroundTerminalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[49]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3035,7 @@ func (x *ListBackgroundTerminalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBackgroundTerminalsResponse.ProtoReflect.Descriptor instead.
 func (*ListBackgroundTerminalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{49}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListBackgroundTerminalsResponse) GetTerminals() []*BackgroundTerminal {
@@ -2948,7 +3055,7 @@ type TerminateBackgroundTerminalRequest struct {
 
 func (x *TerminateBackgroundTerminalRequest) Reset() {
 	*x = TerminateBackgroundTerminalRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[50]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3067,7 @@ func (x *TerminateBackgroundTerminalRequest) String() string {
 func (*TerminateBackgroundTerminalRequest) ProtoMessage() {}
 
 func (x *TerminateBackgroundTerminalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[50]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3080,7 @@ func (x *TerminateBackgroundTerminalRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use TerminateBackgroundTerminalRequest.ProtoReflect.Descriptor instead.
 func (*TerminateBackgroundTerminalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{50}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TerminateBackgroundTerminalRequest) GetThreadId() string {
@@ -2999,7 +3106,7 @@ type TerminateBackgroundTerminalResponse struct {
 
 func (x *TerminateBackgroundTerminalResponse) Reset() {
 	*x = TerminateBackgroundTerminalResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[51]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3118,7 @@ func (x *TerminateBackgroundTerminalResponse) String() string {
 func (*TerminateBackgroundTerminalResponse) ProtoMessage() {}
 
 func (x *TerminateBackgroundTerminalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[51]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3131,7 @@ func (x *TerminateBackgroundTerminalResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use TerminateBackgroundTerminalResponse.ProtoReflect.Descriptor instead.
 func (*TerminateBackgroundTerminalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{51}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TerminateBackgroundTerminalResponse) GetTerminated() int32 {
@@ -3043,7 +3150,7 @@ type CompactThreadRequest struct {
 
 func (x *CompactThreadRequest) Reset() {
 	*x = CompactThreadRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[52]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3162,7 @@ func (x *CompactThreadRequest) String() string {
 func (*CompactThreadRequest) ProtoMessage() {}
 
 func (x *CompactThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[52]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3175,7 @@ func (x *CompactThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactThreadRequest.ProtoReflect.Descriptor instead.
 func (*CompactThreadRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{52}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CompactThreadRequest) GetThreadId() string {
@@ -3087,7 +3194,7 @@ type CompactThreadResponse struct {
 
 func (x *CompactThreadResponse) Reset() {
 	*x = CompactThreadResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[53]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3206,7 @@ func (x *CompactThreadResponse) String() string {
 func (*CompactThreadResponse) ProtoMessage() {}
 
 func (x *CompactThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[53]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3219,7 @@ func (x *CompactThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactThreadResponse.ProtoReflect.Descriptor instead.
 func (*CompactThreadResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{53}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CompactThreadResponse) GetTurn() *Turn {
@@ -3138,7 +3245,7 @@ type StartReviewRequest struct {
 
 func (x *StartReviewRequest) Reset() {
 	*x = StartReviewRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[54]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3257,7 @@ func (x *StartReviewRequest) String() string {
 func (*StartReviewRequest) ProtoMessage() {}
 
 func (x *StartReviewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[54]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3270,7 @@ func (x *StartReviewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReviewRequest.ProtoReflect.Descriptor instead.
 func (*StartReviewRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StartReviewRequest) GetThreadId() string {
@@ -3254,7 +3361,7 @@ type StartReviewResponse struct {
 
 func (x *StartReviewResponse) Reset() {
 	*x = StartReviewResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[55]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3373,7 @@ func (x *StartReviewResponse) String() string {
 func (*StartReviewResponse) ProtoMessage() {}
 
 func (x *StartReviewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[55]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3386,7 @@ func (x *StartReviewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReviewResponse.ProtoReflect.Descriptor instead.
 func (*StartReviewResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{55}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StartReviewResponse) GetTurn() *Turn {
@@ -3301,7 +3408,7 @@ type RunShellCommandRequest struct {
 
 func (x *RunShellCommandRequest) Reset() {
 	*x = RunShellCommandRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[56]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3420,7 @@ func (x *RunShellCommandRequest) String() string {
 func (*RunShellCommandRequest) ProtoMessage() {}
 
 func (x *RunShellCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[56]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3433,7 @@ func (x *RunShellCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunShellCommandRequest.ProtoReflect.Descriptor instead.
 func (*RunShellCommandRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{56}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RunShellCommandRequest) GetThreadId() string {
@@ -3360,7 +3467,7 @@ type RunShellCommandResponse struct {
 
 func (x *RunShellCommandResponse) Reset() {
 	*x = RunShellCommandResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[57]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3372,7 +3479,7 @@ func (x *RunShellCommandResponse) String() string {
 func (*RunShellCommandResponse) ProtoMessage() {}
 
 func (x *RunShellCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[57]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3492,7 @@ func (x *RunShellCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunShellCommandResponse.ProtoReflect.Descriptor instead.
 func (*RunShellCommandResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{57}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RunShellCommandResponse) GetTurnId() string {
@@ -3410,7 +3517,7 @@ type StartTurnRequest struct {
 
 func (x *StartTurnRequest) Reset() {
 	*x = StartTurnRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[58]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3529,7 @@ func (x *StartTurnRequest) String() string {
 func (*StartTurnRequest) ProtoMessage() {}
 
 func (x *StartTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[58]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3542,7 @@ func (x *StartTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartTurnRequest.ProtoReflect.Descriptor instead.
 func (*StartTurnRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{58}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StartTurnRequest) GetThreadId() string {
@@ -3486,7 +3593,7 @@ type StartTurnResponse struct {
 
 func (x *StartTurnResponse) Reset() {
 	*x = StartTurnResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[59]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3605,7 @@ func (x *StartTurnResponse) String() string {
 func (*StartTurnResponse) ProtoMessage() {}
 
 func (x *StartTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[59]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3618,7 @@ func (x *StartTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartTurnResponse.ProtoReflect.Descriptor instead.
 func (*StartTurnResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{59}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StartTurnResponse) GetTurn() *Turn {
@@ -3553,7 +3660,7 @@ type SteerTurnRequest struct {
 
 func (x *SteerTurnRequest) Reset() {
 	*x = SteerTurnRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[60]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3672,7 @@ func (x *SteerTurnRequest) String() string {
 func (*SteerTurnRequest) ProtoMessage() {}
 
 func (x *SteerTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[60]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3685,7 @@ func (x *SteerTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteerTurnRequest.ProtoReflect.Descriptor instead.
 func (*SteerTurnRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{60}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SteerTurnRequest) GetThreadId() string {
@@ -3611,7 +3718,7 @@ type SteerTurnResponse struct {
 
 func (x *SteerTurnResponse) Reset() {
 	*x = SteerTurnResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[61]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3730,7 @@ func (x *SteerTurnResponse) String() string {
 func (*SteerTurnResponse) ProtoMessage() {}
 
 func (x *SteerTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[61]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3743,7 @@ func (x *SteerTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteerTurnResponse.ProtoReflect.Descriptor instead.
 func (*SteerTurnResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{61}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SteerTurnResponse) GetTurnId() string {
@@ -3657,7 +3764,7 @@ type InterruptTurnRequest struct {
 
 func (x *InterruptTurnRequest) Reset() {
 	*x = InterruptTurnRequest{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[62]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3776,7 @@ func (x *InterruptTurnRequest) String() string {
 func (*InterruptTurnRequest) ProtoMessage() {}
 
 func (x *InterruptTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[62]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3789,7 @@ func (x *InterruptTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptTurnRequest.ProtoReflect.Descriptor instead.
 func (*InterruptTurnRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{62}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *InterruptTurnRequest) GetThreadId() string {
@@ -3707,7 +3814,7 @@ type InterruptTurnResponse struct {
 
 func (x *InterruptTurnResponse) Reset() {
 	*x = InterruptTurnResponse{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[63]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3826,7 @@ func (x *InterruptTurnResponse) String() string {
 func (*InterruptTurnResponse) ProtoMessage() {}
 
 func (x *InterruptTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[63]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3839,7 @@ func (x *InterruptTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptTurnResponse.ProtoReflect.Descriptor instead.
 func (*InterruptTurnResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{63}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{65}
 }
 
 type StartReviewRequest_UncommittedChanges struct {
@@ -3743,7 +3850,7 @@ type StartReviewRequest_UncommittedChanges struct {
 
 func (x *StartReviewRequest_UncommittedChanges) Reset() {
 	*x = StartReviewRequest_UncommittedChanges{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[64]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3862,7 @@ func (x *StartReviewRequest_UncommittedChanges) String() string {
 func (*StartReviewRequest_UncommittedChanges) ProtoMessage() {}
 
 func (x *StartReviewRequest_UncommittedChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[64]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3875,7 @@ func (x *StartReviewRequest_UncommittedChanges) ProtoReflect() protoreflect.Mess
 
 // Deprecated: Use StartReviewRequest_UncommittedChanges.ProtoReflect.Descriptor instead.
 func (*StartReviewRequest_UncommittedChanges) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54, 0}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{56, 0}
 }
 
 type StartReviewRequest_BaseBranch struct {
@@ -3780,7 +3887,7 @@ type StartReviewRequest_BaseBranch struct {
 
 func (x *StartReviewRequest_BaseBranch) Reset() {
 	*x = StartReviewRequest_BaseBranch{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[65]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3792,7 +3899,7 @@ func (x *StartReviewRequest_BaseBranch) String() string {
 func (*StartReviewRequest_BaseBranch) ProtoMessage() {}
 
 func (x *StartReviewRequest_BaseBranch) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[65]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3805,7 +3912,7 @@ func (x *StartReviewRequest_BaseBranch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReviewRequest_BaseBranch.ProtoReflect.Descriptor instead.
 func (*StartReviewRequest_BaseBranch) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54, 1}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{56, 1}
 }
 
 func (x *StartReviewRequest_BaseBranch) GetBranch() string {
@@ -3825,7 +3932,7 @@ type StartReviewRequest_Commit struct {
 
 func (x *StartReviewRequest_Commit) Reset() {
 	*x = StartReviewRequest_Commit{}
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[66]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3944,7 @@ func (x *StartReviewRequest_Commit) String() string {
 func (*StartReviewRequest_Commit) ProtoMessage() {}
 
 func (x *StartReviewRequest_Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_service_proto_msgTypes[66]
+	mi := &file_heddle_v1_thread_service_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +3957,7 @@ func (x *StartReviewRequest_Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReviewRequest_Commit.ProtoReflect.Descriptor instead.
 func (*StartReviewRequest_Commit) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{54, 2}
+	return file_heddle_v1_thread_service_proto_rawDescGZIP(), []int{56, 2}
 }
 
 func (x *StartReviewRequest_Commit) GetSha() string {
@@ -3926,7 +4033,12 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\x15SearchThreadsResponse\x120\n" +
 	"\athreads\x18\x01 \x03(\v2\x16.heddle.v1.FoundThreadR\athreads\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12.\n" +
-	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\"\x87\x01\n" +
+	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\"N\n" +
+	"\x13StreamSearchRequest\x127\n" +
+	"\x06search\x18\x01 \x01(\v2\x1f.heddle.v1.SearchThreadsRequestR\x06search\"z\n" +
+	"\x14StreamSearchResponse\x12,\n" +
+	"\x05found\x18\x01 \x01(\v2\x16.heddle.v1.FoundThreadR\x05found\x124\n" +
+	"\x04page\x18\x02 \x01(\v2 .heddle.v1.SearchThreadsResponseR\x04page\"\x87\x01\n" +
 	"\x18SearchOccurrencesRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\tR\x04term\x12\x1b\n" +
@@ -4019,7 +4131,7 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\x05turns\x18\x01 \x03(\v2\x18.heddle.v1.TurnWithItemsR\x05turns\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12.\n" +
 	"\x13previous_page_token\x18\x03 \x01(\tR\x11previousPageToken\x12\x12\n" +
-	"\x04head\x18\x04 \x01(\x04R\x04head\"\xa4\x01\n" +
+	"\x04head\x18\x04 \x01(\x04R\x04head\"\xc8\x01\n" +
 	"\x10ListItemsRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x17\n" +
 	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1b\n" +
@@ -4028,7 +4140,8 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1e\n" +
 	"\n" +
 	"descending\x18\x05 \x01(\bR\n" +
-	"descending\"\x92\x01\n" +
+	"descending\x12\"\n" +
+	"\rafter_item_id\x18< \x01(\tR\vafterItemId\"\x92\x01\n" +
 	"\x11ListItemsResponse\x12%\n" +
 	"\x05items\x18\x01 \x03(\v2\x0f.heddle.v1.ItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12.\n" +
@@ -4143,7 +4256,7 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\x16ITEMS_VIEW_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ITEMS_VIEW_SUMMARY\x10\x01\x12\x13\n" +
 	"\x0fITEMS_VIEW_FULL\x10\x02\x12\x13\n" +
-	"\x0fITEMS_VIEW_NONE\x10\x032\xe3\x12\n" +
+	"\x0fITEMS_VIEW_NONE\x10\x032\xb6\x13\n" +
 	"\rThreadService\x12d\n" +
 	"\vStartThread\x12\x1d.heddle.v1.StartThreadRequest\x1a\x1e.heddle.v1.StartThreadResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/threads\x12g\n" +
 	"\tGetThread\x12\x1b.heddle.v1.GetThreadRequest\x1a\x1c.heddle.v1.GetThreadResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/threads/{thread_id}\x12I\n" +
@@ -4169,7 +4282,8 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\tUpdateGit\x12\x1b.heddle.v1.UpdateGitRequest\x1a\x1c.heddle.v1.UpdateGitResponse\x12X\n" +
 	"\x0fUpdateReadState\x12!.heddle.v1.UpdateReadStateRequest\x1a\".heddle.v1.UpdateReadStateResponse\x12F\n" +
 	"\tReadItems\x12\x1b.heddle.v1.ReadItemsRequest\x1a\x1c.heddle.v1.ReadItemsResponse\x12R\n" +
-	"\rSearchThreads\x12\x1f.heddle.v1.SearchThreadsRequest\x1a .heddle.v1.SearchThreadsResponse\x12^\n" +
+	"\rSearchThreads\x12\x1f.heddle.v1.SearchThreadsRequest\x1a .heddle.v1.SearchThreadsResponse\x12Q\n" +
+	"\fStreamSearch\x12\x1e.heddle.v1.StreamSearchRequest\x1a\x1f.heddle.v1.StreamSearchResponse0\x01\x12^\n" +
 	"\x11SearchOccurrences\x12#.heddle.v1.SearchOccurrencesRequest\x1a$.heddle.v1.SearchOccurrencesResponse2\xf1\x05\n" +
 	"\vTurnService\x12p\n" +
 	"\tStartTurn\x12\x1b.heddle.v1.StartTurnRequest\x1a\x1c.heddle.v1.StartTurnResponse\"(\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/threads/{thread_id}/turns\x12\x89\x01\n" +
@@ -4192,7 +4306,7 @@ func file_heddle_v1_thread_service_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_thread_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_heddle_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_heddle_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_heddle_v1_thread_service_proto_goTypes = []any{
 	(ItemsView)(0),                                // 0: heddle.v1.ItemsView
 	(*RevertThreadRequest)(nil),                   // 1: heddle.v1.RevertThreadRequest
@@ -4212,178 +4326,185 @@ var file_heddle_v1_thread_service_proto_goTypes = []any{
 	(*SearchThreadsRequest)(nil),                  // 15: heddle.v1.SearchThreadsRequest
 	(*FoundThread)(nil),                           // 16: heddle.v1.FoundThread
 	(*SearchThreadsResponse)(nil),                 // 17: heddle.v1.SearchThreadsResponse
-	(*SearchOccurrencesRequest)(nil),              // 18: heddle.v1.SearchOccurrencesRequest
-	(*Occurrence)(nil),                            // 19: heddle.v1.Occurrence
-	(*SearchOccurrencesResponse)(nil),             // 20: heddle.v1.SearchOccurrencesResponse
-	(*StartThreadRequest)(nil),                    // 21: heddle.v1.StartThreadRequest
-	(*StartThreadResponse)(nil),                   // 22: heddle.v1.StartThreadResponse
-	(*GetThreadRequest)(nil),                      // 23: heddle.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),                     // 24: heddle.v1.GetThreadResponse
-	(*LoadThreadRequest)(nil),                     // 25: heddle.v1.LoadThreadRequest
-	(*LoadThreadResponse)(nil),                    // 26: heddle.v1.LoadThreadResponse
-	(*UnloadThreadRequest)(nil),                   // 27: heddle.v1.UnloadThreadRequest
-	(*UnloadThreadResponse)(nil),                  // 28: heddle.v1.UnloadThreadResponse
-	(*ListThreadsRequest)(nil),                    // 29: heddle.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),                   // 30: heddle.v1.ListThreadsResponse
-	(*ListTurnsRequest)(nil),                      // 31: heddle.v1.ListTurnsRequest
-	(*TurnWithItems)(nil),                         // 32: heddle.v1.TurnWithItems
-	(*ListTurnsResponse)(nil),                     // 33: heddle.v1.ListTurnsResponse
-	(*ListItemsRequest)(nil),                      // 34: heddle.v1.ListItemsRequest
-	(*ListItemsResponse)(nil),                     // 35: heddle.v1.ListItemsResponse
-	(*ForkThreadRequest)(nil),                     // 36: heddle.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),                    // 37: heddle.v1.ForkThreadResponse
-	(*ArchiveThreadRequest)(nil),                  // 38: heddle.v1.ArchiveThreadRequest
-	(*ArchiveThreadResponse)(nil),                 // 39: heddle.v1.ArchiveThreadResponse
-	(*UnarchiveThreadRequest)(nil),                // 40: heddle.v1.UnarchiveThreadRequest
-	(*UnarchiveThreadResponse)(nil),               // 41: heddle.v1.UnarchiveThreadResponse
-	(*DeleteThreadRequest)(nil),                   // 42: heddle.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),                  // 43: heddle.v1.DeleteThreadResponse
-	(*SetThreadNameRequest)(nil),                  // 44: heddle.v1.SetThreadNameRequest
-	(*SetThreadNameResponse)(nil),                 // 45: heddle.v1.SetThreadNameResponse
-	(*UpdateSettingsRequest)(nil),                 // 46: heddle.v1.UpdateSettingsRequest
-	(*UpdateSettingsResponse)(nil),                // 47: heddle.v1.UpdateSettingsResponse
-	(*BackgroundTerminal)(nil),                    // 48: heddle.v1.BackgroundTerminal
-	(*ListBackgroundTerminalsRequest)(nil),        // 49: heddle.v1.ListBackgroundTerminalsRequest
-	(*ListBackgroundTerminalsResponse)(nil),       // 50: heddle.v1.ListBackgroundTerminalsResponse
-	(*TerminateBackgroundTerminalRequest)(nil),    // 51: heddle.v1.TerminateBackgroundTerminalRequest
-	(*TerminateBackgroundTerminalResponse)(nil),   // 52: heddle.v1.TerminateBackgroundTerminalResponse
-	(*CompactThreadRequest)(nil),                  // 53: heddle.v1.CompactThreadRequest
-	(*CompactThreadResponse)(nil),                 // 54: heddle.v1.CompactThreadResponse
-	(*StartReviewRequest)(nil),                    // 55: heddle.v1.StartReviewRequest
-	(*StartReviewResponse)(nil),                   // 56: heddle.v1.StartReviewResponse
-	(*RunShellCommandRequest)(nil),                // 57: heddle.v1.RunShellCommandRequest
-	(*RunShellCommandResponse)(nil),               // 58: heddle.v1.RunShellCommandResponse
-	(*StartTurnRequest)(nil),                      // 59: heddle.v1.StartTurnRequest
-	(*StartTurnResponse)(nil),                     // 60: heddle.v1.StartTurnResponse
-	(*SteerTurnRequest)(nil),                      // 61: heddle.v1.SteerTurnRequest
-	(*SteerTurnResponse)(nil),                     // 62: heddle.v1.SteerTurnResponse
-	(*InterruptTurnRequest)(nil),                  // 63: heddle.v1.InterruptTurnRequest
-	(*InterruptTurnResponse)(nil),                 // 64: heddle.v1.InterruptTurnResponse
-	(*StartReviewRequest_UncommittedChanges)(nil), // 65: heddle.v1.StartReviewRequest.UncommittedChanges
-	(*StartReviewRequest_BaseBranch)(nil),         // 66: heddle.v1.StartReviewRequest.BaseBranch
-	(*StartReviewRequest_Commit)(nil),             // 67: heddle.v1.StartReviewRequest.Commit
-	(*Thread)(nil),                                // 68: heddle.v1.Thread
-	(*Goal)(nil),                                  // 69: heddle.v1.Goal
-	(*HistoryEntry)(nil),                          // 70: heddle.v1.HistoryEntry
-	(*ReadState)(nil),                             // 71: heddle.v1.ReadState
-	(*Item)(nil),                                  // 72: heddle.v1.Item
-	(*ThreadSettings)(nil),                        // 73: heddle.v1.ThreadSettings
-	(*structpb.Struct)(nil),                       // 74: google.protobuf.Struct
-	(*Approval)(nil),                              // 75: heddle.v1.Approval
-	(*Turn)(nil),                                  // 76: heddle.v1.Turn
-	(*UserMessage)(nil),                           // 77: heddle.v1.UserMessage
-	(OnDisconnect)(0),                             // 78: heddle.v1.OnDisconnect
+	(*StreamSearchRequest)(nil),                   // 18: heddle.v1.StreamSearchRequest
+	(*StreamSearchResponse)(nil),                  // 19: heddle.v1.StreamSearchResponse
+	(*SearchOccurrencesRequest)(nil),              // 20: heddle.v1.SearchOccurrencesRequest
+	(*Occurrence)(nil),                            // 21: heddle.v1.Occurrence
+	(*SearchOccurrencesResponse)(nil),             // 22: heddle.v1.SearchOccurrencesResponse
+	(*StartThreadRequest)(nil),                    // 23: heddle.v1.StartThreadRequest
+	(*StartThreadResponse)(nil),                   // 24: heddle.v1.StartThreadResponse
+	(*GetThreadRequest)(nil),                      // 25: heddle.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),                     // 26: heddle.v1.GetThreadResponse
+	(*LoadThreadRequest)(nil),                     // 27: heddle.v1.LoadThreadRequest
+	(*LoadThreadResponse)(nil),                    // 28: heddle.v1.LoadThreadResponse
+	(*UnloadThreadRequest)(nil),                   // 29: heddle.v1.UnloadThreadRequest
+	(*UnloadThreadResponse)(nil),                  // 30: heddle.v1.UnloadThreadResponse
+	(*ListThreadsRequest)(nil),                    // 31: heddle.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),                   // 32: heddle.v1.ListThreadsResponse
+	(*ListTurnsRequest)(nil),                      // 33: heddle.v1.ListTurnsRequest
+	(*TurnWithItems)(nil),                         // 34: heddle.v1.TurnWithItems
+	(*ListTurnsResponse)(nil),                     // 35: heddle.v1.ListTurnsResponse
+	(*ListItemsRequest)(nil),                      // 36: heddle.v1.ListItemsRequest
+	(*ListItemsResponse)(nil),                     // 37: heddle.v1.ListItemsResponse
+	(*ForkThreadRequest)(nil),                     // 38: heddle.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),                    // 39: heddle.v1.ForkThreadResponse
+	(*ArchiveThreadRequest)(nil),                  // 40: heddle.v1.ArchiveThreadRequest
+	(*ArchiveThreadResponse)(nil),                 // 41: heddle.v1.ArchiveThreadResponse
+	(*UnarchiveThreadRequest)(nil),                // 42: heddle.v1.UnarchiveThreadRequest
+	(*UnarchiveThreadResponse)(nil),               // 43: heddle.v1.UnarchiveThreadResponse
+	(*DeleteThreadRequest)(nil),                   // 44: heddle.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),                  // 45: heddle.v1.DeleteThreadResponse
+	(*SetThreadNameRequest)(nil),                  // 46: heddle.v1.SetThreadNameRequest
+	(*SetThreadNameResponse)(nil),                 // 47: heddle.v1.SetThreadNameResponse
+	(*UpdateSettingsRequest)(nil),                 // 48: heddle.v1.UpdateSettingsRequest
+	(*UpdateSettingsResponse)(nil),                // 49: heddle.v1.UpdateSettingsResponse
+	(*BackgroundTerminal)(nil),                    // 50: heddle.v1.BackgroundTerminal
+	(*ListBackgroundTerminalsRequest)(nil),        // 51: heddle.v1.ListBackgroundTerminalsRequest
+	(*ListBackgroundTerminalsResponse)(nil),       // 52: heddle.v1.ListBackgroundTerminalsResponse
+	(*TerminateBackgroundTerminalRequest)(nil),    // 53: heddle.v1.TerminateBackgroundTerminalRequest
+	(*TerminateBackgroundTerminalResponse)(nil),   // 54: heddle.v1.TerminateBackgroundTerminalResponse
+	(*CompactThreadRequest)(nil),                  // 55: heddle.v1.CompactThreadRequest
+	(*CompactThreadResponse)(nil),                 // 56: heddle.v1.CompactThreadResponse
+	(*StartReviewRequest)(nil),                    // 57: heddle.v1.StartReviewRequest
+	(*StartReviewResponse)(nil),                   // 58: heddle.v1.StartReviewResponse
+	(*RunShellCommandRequest)(nil),                // 59: heddle.v1.RunShellCommandRequest
+	(*RunShellCommandResponse)(nil),               // 60: heddle.v1.RunShellCommandResponse
+	(*StartTurnRequest)(nil),                      // 61: heddle.v1.StartTurnRequest
+	(*StartTurnResponse)(nil),                     // 62: heddle.v1.StartTurnResponse
+	(*SteerTurnRequest)(nil),                      // 63: heddle.v1.SteerTurnRequest
+	(*SteerTurnResponse)(nil),                     // 64: heddle.v1.SteerTurnResponse
+	(*InterruptTurnRequest)(nil),                  // 65: heddle.v1.InterruptTurnRequest
+	(*InterruptTurnResponse)(nil),                 // 66: heddle.v1.InterruptTurnResponse
+	(*StartReviewRequest_UncommittedChanges)(nil), // 67: heddle.v1.StartReviewRequest.UncommittedChanges
+	(*StartReviewRequest_BaseBranch)(nil),         // 68: heddle.v1.StartReviewRequest.BaseBranch
+	(*StartReviewRequest_Commit)(nil),             // 69: heddle.v1.StartReviewRequest.Commit
+	(*Thread)(nil),                                // 70: heddle.v1.Thread
+	(*Goal)(nil),                                  // 71: heddle.v1.Goal
+	(*HistoryEntry)(nil),                          // 72: heddle.v1.HistoryEntry
+	(*ReadState)(nil),                             // 73: heddle.v1.ReadState
+	(*Item)(nil),                                  // 74: heddle.v1.Item
+	(*ThreadSettings)(nil),                        // 75: heddle.v1.ThreadSettings
+	(*structpb.Struct)(nil),                       // 76: google.protobuf.Struct
+	(*Approval)(nil),                              // 77: heddle.v1.Approval
+	(*Turn)(nil),                                  // 78: heddle.v1.Turn
+	(*UserMessage)(nil),                           // 79: heddle.v1.UserMessage
+	(OnDisconnect)(0),                             // 80: heddle.v1.OnDisconnect
 }
 var file_heddle_v1_thread_service_proto_depIdxs = []int32{
-	68, // 0: heddle.v1.RevertThreadResponse.thread:type_name -> heddle.v1.Thread
-	69, // 1: heddle.v1.SetGoalResponse.goal:type_name -> heddle.v1.Goal
-	70, // 2: heddle.v1.InjectItemsRequest.entries:type_name -> heddle.v1.HistoryEntry
-	68, // 3: heddle.v1.UpdateGitResponse.thread:type_name -> heddle.v1.Thread
-	71, // 4: heddle.v1.UpdateReadStateResponse.read_state:type_name -> heddle.v1.ReadState
-	72, // 5: heddle.v1.ReadItemsResponse.items:type_name -> heddle.v1.Item
-	29, // 6: heddle.v1.SearchThreadsRequest.list:type_name -> heddle.v1.ListThreadsRequest
-	68, // 7: heddle.v1.FoundThread.thread:type_name -> heddle.v1.Thread
+	70, // 0: heddle.v1.RevertThreadResponse.thread:type_name -> heddle.v1.Thread
+	71, // 1: heddle.v1.SetGoalResponse.goal:type_name -> heddle.v1.Goal
+	72, // 2: heddle.v1.InjectItemsRequest.entries:type_name -> heddle.v1.HistoryEntry
+	70, // 3: heddle.v1.UpdateGitResponse.thread:type_name -> heddle.v1.Thread
+	73, // 4: heddle.v1.UpdateReadStateResponse.read_state:type_name -> heddle.v1.ReadState
+	74, // 5: heddle.v1.ReadItemsResponse.items:type_name -> heddle.v1.Item
+	31, // 6: heddle.v1.SearchThreadsRequest.list:type_name -> heddle.v1.ListThreadsRequest
+	70, // 7: heddle.v1.FoundThread.thread:type_name -> heddle.v1.Thread
 	16, // 8: heddle.v1.SearchThreadsResponse.threads:type_name -> heddle.v1.FoundThread
-	19, // 9: heddle.v1.SearchOccurrencesResponse.occurrences:type_name -> heddle.v1.Occurrence
-	73, // 10: heddle.v1.StartThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
-	74, // 11: heddle.v1.StartThreadRequest.client_fields:type_name -> google.protobuf.Struct
-	68, // 12: heddle.v1.StartThreadResponse.thread:type_name -> heddle.v1.Thread
-	68, // 13: heddle.v1.GetThreadResponse.thread:type_name -> heddle.v1.Thread
-	73, // 14: heddle.v1.LoadThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
-	68, // 15: heddle.v1.LoadThreadResponse.thread:type_name -> heddle.v1.Thread
-	75, // 16: heddle.v1.LoadThreadResponse.pending_approvals:type_name -> heddle.v1.Approval
-	76, // 17: heddle.v1.LoadThreadResponse.active_turn:type_name -> heddle.v1.Turn
-	68, // 18: heddle.v1.ListThreadsResponse.threads:type_name -> heddle.v1.Thread
-	0,  // 19: heddle.v1.ListTurnsRequest.view:type_name -> heddle.v1.ItemsView
-	76, // 20: heddle.v1.TurnWithItems.turn:type_name -> heddle.v1.Turn
-	72, // 21: heddle.v1.TurnWithItems.items:type_name -> heddle.v1.Item
-	32, // 22: heddle.v1.ListTurnsResponse.turns:type_name -> heddle.v1.TurnWithItems
-	72, // 23: heddle.v1.ListItemsResponse.items:type_name -> heddle.v1.Item
-	73, // 24: heddle.v1.ForkThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
-	74, // 25: heddle.v1.ForkThreadRequest.client_fields:type_name -> google.protobuf.Struct
-	68, // 26: heddle.v1.ForkThreadResponse.thread:type_name -> heddle.v1.Thread
-	68, // 27: heddle.v1.UnarchiveThreadResponse.thread:type_name -> heddle.v1.Thread
-	68, // 28: heddle.v1.SetThreadNameResponse.thread:type_name -> heddle.v1.Thread
-	73, // 29: heddle.v1.UpdateSettingsRequest.settings:type_name -> heddle.v1.ThreadSettings
-	68, // 30: heddle.v1.UpdateSettingsResponse.thread:type_name -> heddle.v1.Thread
-	48, // 31: heddle.v1.ListBackgroundTerminalsResponse.terminals:type_name -> heddle.v1.BackgroundTerminal
-	76, // 32: heddle.v1.CompactThreadResponse.turn:type_name -> heddle.v1.Turn
-	65, // 33: heddle.v1.StartReviewRequest.uncommitted:type_name -> heddle.v1.StartReviewRequest.UncommittedChanges
-	66, // 34: heddle.v1.StartReviewRequest.base_branch:type_name -> heddle.v1.StartReviewRequest.BaseBranch
-	67, // 35: heddle.v1.StartReviewRequest.commit:type_name -> heddle.v1.StartReviewRequest.Commit
-	76, // 36: heddle.v1.StartReviewResponse.turn:type_name -> heddle.v1.Turn
-	77, // 37: heddle.v1.StartTurnRequest.input:type_name -> heddle.v1.UserMessage
-	73, // 38: heddle.v1.StartTurnRequest.settings:type_name -> heddle.v1.ThreadSettings
-	74, // 39: heddle.v1.StartTurnRequest.output_schema:type_name -> google.protobuf.Struct
-	78, // 40: heddle.v1.StartTurnRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	76, // 41: heddle.v1.StartTurnResponse.turn:type_name -> heddle.v1.Turn
-	73, // 42: heddle.v1.StartTurnResponse.changed_settings:type_name -> heddle.v1.ThreadSettings
-	77, // 43: heddle.v1.SteerTurnRequest.input:type_name -> heddle.v1.UserMessage
-	21, // 44: heddle.v1.ThreadService.StartThread:input_type -> heddle.v1.StartThreadRequest
-	23, // 45: heddle.v1.ThreadService.GetThread:input_type -> heddle.v1.GetThreadRequest
-	25, // 46: heddle.v1.ThreadService.LoadThread:input_type -> heddle.v1.LoadThreadRequest
-	27, // 47: heddle.v1.ThreadService.UnloadThread:input_type -> heddle.v1.UnloadThreadRequest
-	29, // 48: heddle.v1.ThreadService.ListThreads:input_type -> heddle.v1.ListThreadsRequest
-	31, // 49: heddle.v1.ThreadService.ListTurns:input_type -> heddle.v1.ListTurnsRequest
-	34, // 50: heddle.v1.ThreadService.ListItems:input_type -> heddle.v1.ListItemsRequest
-	36, // 51: heddle.v1.ThreadService.ForkThread:input_type -> heddle.v1.ForkThreadRequest
-	38, // 52: heddle.v1.ThreadService.ArchiveThread:input_type -> heddle.v1.ArchiveThreadRequest
-	40, // 53: heddle.v1.ThreadService.UnarchiveThread:input_type -> heddle.v1.UnarchiveThreadRequest
-	42, // 54: heddle.v1.ThreadService.DeleteThread:input_type -> heddle.v1.DeleteThreadRequest
-	44, // 55: heddle.v1.ThreadService.SetThreadName:input_type -> heddle.v1.SetThreadNameRequest
-	46, // 56: heddle.v1.ThreadService.UpdateSettings:input_type -> heddle.v1.UpdateSettingsRequest
-	49, // 57: heddle.v1.ThreadService.ListBackgroundTerminals:input_type -> heddle.v1.ListBackgroundTerminalsRequest
-	51, // 58: heddle.v1.ThreadService.TerminateBackgroundTerminal:input_type -> heddle.v1.TerminateBackgroundTerminalRequest
-	1,  // 59: heddle.v1.ThreadService.RevertThread:input_type -> heddle.v1.RevertThreadRequest
-	3,  // 60: heddle.v1.ThreadService.SetGoal:input_type -> heddle.v1.SetGoalRequest
-	5,  // 61: heddle.v1.ThreadService.ClearGoal:input_type -> heddle.v1.ClearGoalRequest
-	7,  // 62: heddle.v1.ThreadService.InjectItems:input_type -> heddle.v1.InjectItemsRequest
-	9,  // 63: heddle.v1.ThreadService.UpdateGit:input_type -> heddle.v1.UpdateGitRequest
-	11, // 64: heddle.v1.ThreadService.UpdateReadState:input_type -> heddle.v1.UpdateReadStateRequest
-	13, // 65: heddle.v1.ThreadService.ReadItems:input_type -> heddle.v1.ReadItemsRequest
-	15, // 66: heddle.v1.ThreadService.SearchThreads:input_type -> heddle.v1.SearchThreadsRequest
-	18, // 67: heddle.v1.ThreadService.SearchOccurrences:input_type -> heddle.v1.SearchOccurrencesRequest
-	59, // 68: heddle.v1.TurnService.StartTurn:input_type -> heddle.v1.StartTurnRequest
-	61, // 69: heddle.v1.TurnService.SteerTurn:input_type -> heddle.v1.SteerTurnRequest
-	63, // 70: heddle.v1.TurnService.InterruptTurn:input_type -> heddle.v1.InterruptTurnRequest
-	53, // 71: heddle.v1.TurnService.CompactThread:input_type -> heddle.v1.CompactThreadRequest
-	55, // 72: heddle.v1.TurnService.StartReview:input_type -> heddle.v1.StartReviewRequest
-	57, // 73: heddle.v1.TurnService.RunShellCommand:input_type -> heddle.v1.RunShellCommandRequest
-	22, // 74: heddle.v1.ThreadService.StartThread:output_type -> heddle.v1.StartThreadResponse
-	24, // 75: heddle.v1.ThreadService.GetThread:output_type -> heddle.v1.GetThreadResponse
-	26, // 76: heddle.v1.ThreadService.LoadThread:output_type -> heddle.v1.LoadThreadResponse
-	28, // 77: heddle.v1.ThreadService.UnloadThread:output_type -> heddle.v1.UnloadThreadResponse
-	30, // 78: heddle.v1.ThreadService.ListThreads:output_type -> heddle.v1.ListThreadsResponse
-	33, // 79: heddle.v1.ThreadService.ListTurns:output_type -> heddle.v1.ListTurnsResponse
-	35, // 80: heddle.v1.ThreadService.ListItems:output_type -> heddle.v1.ListItemsResponse
-	37, // 81: heddle.v1.ThreadService.ForkThread:output_type -> heddle.v1.ForkThreadResponse
-	39, // 82: heddle.v1.ThreadService.ArchiveThread:output_type -> heddle.v1.ArchiveThreadResponse
-	41, // 83: heddle.v1.ThreadService.UnarchiveThread:output_type -> heddle.v1.UnarchiveThreadResponse
-	43, // 84: heddle.v1.ThreadService.DeleteThread:output_type -> heddle.v1.DeleteThreadResponse
-	45, // 85: heddle.v1.ThreadService.SetThreadName:output_type -> heddle.v1.SetThreadNameResponse
-	47, // 86: heddle.v1.ThreadService.UpdateSettings:output_type -> heddle.v1.UpdateSettingsResponse
-	50, // 87: heddle.v1.ThreadService.ListBackgroundTerminals:output_type -> heddle.v1.ListBackgroundTerminalsResponse
-	52, // 88: heddle.v1.ThreadService.TerminateBackgroundTerminal:output_type -> heddle.v1.TerminateBackgroundTerminalResponse
-	2,  // 89: heddle.v1.ThreadService.RevertThread:output_type -> heddle.v1.RevertThreadResponse
-	4,  // 90: heddle.v1.ThreadService.SetGoal:output_type -> heddle.v1.SetGoalResponse
-	6,  // 91: heddle.v1.ThreadService.ClearGoal:output_type -> heddle.v1.ClearGoalResponse
-	8,  // 92: heddle.v1.ThreadService.InjectItems:output_type -> heddle.v1.InjectItemsResponse
-	10, // 93: heddle.v1.ThreadService.UpdateGit:output_type -> heddle.v1.UpdateGitResponse
-	12, // 94: heddle.v1.ThreadService.UpdateReadState:output_type -> heddle.v1.UpdateReadStateResponse
-	14, // 95: heddle.v1.ThreadService.ReadItems:output_type -> heddle.v1.ReadItemsResponse
-	17, // 96: heddle.v1.ThreadService.SearchThreads:output_type -> heddle.v1.SearchThreadsResponse
-	20, // 97: heddle.v1.ThreadService.SearchOccurrences:output_type -> heddle.v1.SearchOccurrencesResponse
-	60, // 98: heddle.v1.TurnService.StartTurn:output_type -> heddle.v1.StartTurnResponse
-	62, // 99: heddle.v1.TurnService.SteerTurn:output_type -> heddle.v1.SteerTurnResponse
-	64, // 100: heddle.v1.TurnService.InterruptTurn:output_type -> heddle.v1.InterruptTurnResponse
-	54, // 101: heddle.v1.TurnService.CompactThread:output_type -> heddle.v1.CompactThreadResponse
-	56, // 102: heddle.v1.TurnService.StartReview:output_type -> heddle.v1.StartReviewResponse
-	58, // 103: heddle.v1.TurnService.RunShellCommand:output_type -> heddle.v1.RunShellCommandResponse
-	74, // [74:104] is the sub-list for method output_type
-	44, // [44:74] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	15, // 9: heddle.v1.StreamSearchRequest.search:type_name -> heddle.v1.SearchThreadsRequest
+	16, // 10: heddle.v1.StreamSearchResponse.found:type_name -> heddle.v1.FoundThread
+	17, // 11: heddle.v1.StreamSearchResponse.page:type_name -> heddle.v1.SearchThreadsResponse
+	21, // 12: heddle.v1.SearchOccurrencesResponse.occurrences:type_name -> heddle.v1.Occurrence
+	75, // 13: heddle.v1.StartThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
+	76, // 14: heddle.v1.StartThreadRequest.client_fields:type_name -> google.protobuf.Struct
+	70, // 15: heddle.v1.StartThreadResponse.thread:type_name -> heddle.v1.Thread
+	70, // 16: heddle.v1.GetThreadResponse.thread:type_name -> heddle.v1.Thread
+	75, // 17: heddle.v1.LoadThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
+	70, // 18: heddle.v1.LoadThreadResponse.thread:type_name -> heddle.v1.Thread
+	77, // 19: heddle.v1.LoadThreadResponse.pending_approvals:type_name -> heddle.v1.Approval
+	78, // 20: heddle.v1.LoadThreadResponse.active_turn:type_name -> heddle.v1.Turn
+	70, // 21: heddle.v1.ListThreadsResponse.threads:type_name -> heddle.v1.Thread
+	0,  // 22: heddle.v1.ListTurnsRequest.view:type_name -> heddle.v1.ItemsView
+	78, // 23: heddle.v1.TurnWithItems.turn:type_name -> heddle.v1.Turn
+	74, // 24: heddle.v1.TurnWithItems.items:type_name -> heddle.v1.Item
+	34, // 25: heddle.v1.ListTurnsResponse.turns:type_name -> heddle.v1.TurnWithItems
+	74, // 26: heddle.v1.ListItemsResponse.items:type_name -> heddle.v1.Item
+	75, // 27: heddle.v1.ForkThreadRequest.settings:type_name -> heddle.v1.ThreadSettings
+	76, // 28: heddle.v1.ForkThreadRequest.client_fields:type_name -> google.protobuf.Struct
+	70, // 29: heddle.v1.ForkThreadResponse.thread:type_name -> heddle.v1.Thread
+	70, // 30: heddle.v1.UnarchiveThreadResponse.thread:type_name -> heddle.v1.Thread
+	70, // 31: heddle.v1.SetThreadNameResponse.thread:type_name -> heddle.v1.Thread
+	75, // 32: heddle.v1.UpdateSettingsRequest.settings:type_name -> heddle.v1.ThreadSettings
+	70, // 33: heddle.v1.UpdateSettingsResponse.thread:type_name -> heddle.v1.Thread
+	50, // 34: heddle.v1.ListBackgroundTerminalsResponse.terminals:type_name -> heddle.v1.BackgroundTerminal
+	78, // 35: heddle.v1.CompactThreadResponse.turn:type_name -> heddle.v1.Turn
+	67, // 36: heddle.v1.StartReviewRequest.uncommitted:type_name -> heddle.v1.StartReviewRequest.UncommittedChanges
+	68, // 37: heddle.v1.StartReviewRequest.base_branch:type_name -> heddle.v1.StartReviewRequest.BaseBranch
+	69, // 38: heddle.v1.StartReviewRequest.commit:type_name -> heddle.v1.StartReviewRequest.Commit
+	78, // 39: heddle.v1.StartReviewResponse.turn:type_name -> heddle.v1.Turn
+	79, // 40: heddle.v1.StartTurnRequest.input:type_name -> heddle.v1.UserMessage
+	75, // 41: heddle.v1.StartTurnRequest.settings:type_name -> heddle.v1.ThreadSettings
+	76, // 42: heddle.v1.StartTurnRequest.output_schema:type_name -> google.protobuf.Struct
+	80, // 43: heddle.v1.StartTurnRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	78, // 44: heddle.v1.StartTurnResponse.turn:type_name -> heddle.v1.Turn
+	75, // 45: heddle.v1.StartTurnResponse.changed_settings:type_name -> heddle.v1.ThreadSettings
+	79, // 46: heddle.v1.SteerTurnRequest.input:type_name -> heddle.v1.UserMessage
+	23, // 47: heddle.v1.ThreadService.StartThread:input_type -> heddle.v1.StartThreadRequest
+	25, // 48: heddle.v1.ThreadService.GetThread:input_type -> heddle.v1.GetThreadRequest
+	27, // 49: heddle.v1.ThreadService.LoadThread:input_type -> heddle.v1.LoadThreadRequest
+	29, // 50: heddle.v1.ThreadService.UnloadThread:input_type -> heddle.v1.UnloadThreadRequest
+	31, // 51: heddle.v1.ThreadService.ListThreads:input_type -> heddle.v1.ListThreadsRequest
+	33, // 52: heddle.v1.ThreadService.ListTurns:input_type -> heddle.v1.ListTurnsRequest
+	36, // 53: heddle.v1.ThreadService.ListItems:input_type -> heddle.v1.ListItemsRequest
+	38, // 54: heddle.v1.ThreadService.ForkThread:input_type -> heddle.v1.ForkThreadRequest
+	40, // 55: heddle.v1.ThreadService.ArchiveThread:input_type -> heddle.v1.ArchiveThreadRequest
+	42, // 56: heddle.v1.ThreadService.UnarchiveThread:input_type -> heddle.v1.UnarchiveThreadRequest
+	44, // 57: heddle.v1.ThreadService.DeleteThread:input_type -> heddle.v1.DeleteThreadRequest
+	46, // 58: heddle.v1.ThreadService.SetThreadName:input_type -> heddle.v1.SetThreadNameRequest
+	48, // 59: heddle.v1.ThreadService.UpdateSettings:input_type -> heddle.v1.UpdateSettingsRequest
+	51, // 60: heddle.v1.ThreadService.ListBackgroundTerminals:input_type -> heddle.v1.ListBackgroundTerminalsRequest
+	53, // 61: heddle.v1.ThreadService.TerminateBackgroundTerminal:input_type -> heddle.v1.TerminateBackgroundTerminalRequest
+	1,  // 62: heddle.v1.ThreadService.RevertThread:input_type -> heddle.v1.RevertThreadRequest
+	3,  // 63: heddle.v1.ThreadService.SetGoal:input_type -> heddle.v1.SetGoalRequest
+	5,  // 64: heddle.v1.ThreadService.ClearGoal:input_type -> heddle.v1.ClearGoalRequest
+	7,  // 65: heddle.v1.ThreadService.InjectItems:input_type -> heddle.v1.InjectItemsRequest
+	9,  // 66: heddle.v1.ThreadService.UpdateGit:input_type -> heddle.v1.UpdateGitRequest
+	11, // 67: heddle.v1.ThreadService.UpdateReadState:input_type -> heddle.v1.UpdateReadStateRequest
+	13, // 68: heddle.v1.ThreadService.ReadItems:input_type -> heddle.v1.ReadItemsRequest
+	15, // 69: heddle.v1.ThreadService.SearchThreads:input_type -> heddle.v1.SearchThreadsRequest
+	18, // 70: heddle.v1.ThreadService.StreamSearch:input_type -> heddle.v1.StreamSearchRequest
+	20, // 71: heddle.v1.ThreadService.SearchOccurrences:input_type -> heddle.v1.SearchOccurrencesRequest
+	61, // 72: heddle.v1.TurnService.StartTurn:input_type -> heddle.v1.StartTurnRequest
+	63, // 73: heddle.v1.TurnService.SteerTurn:input_type -> heddle.v1.SteerTurnRequest
+	65, // 74: heddle.v1.TurnService.InterruptTurn:input_type -> heddle.v1.InterruptTurnRequest
+	55, // 75: heddle.v1.TurnService.CompactThread:input_type -> heddle.v1.CompactThreadRequest
+	57, // 76: heddle.v1.TurnService.StartReview:input_type -> heddle.v1.StartReviewRequest
+	59, // 77: heddle.v1.TurnService.RunShellCommand:input_type -> heddle.v1.RunShellCommandRequest
+	24, // 78: heddle.v1.ThreadService.StartThread:output_type -> heddle.v1.StartThreadResponse
+	26, // 79: heddle.v1.ThreadService.GetThread:output_type -> heddle.v1.GetThreadResponse
+	28, // 80: heddle.v1.ThreadService.LoadThread:output_type -> heddle.v1.LoadThreadResponse
+	30, // 81: heddle.v1.ThreadService.UnloadThread:output_type -> heddle.v1.UnloadThreadResponse
+	32, // 82: heddle.v1.ThreadService.ListThreads:output_type -> heddle.v1.ListThreadsResponse
+	35, // 83: heddle.v1.ThreadService.ListTurns:output_type -> heddle.v1.ListTurnsResponse
+	37, // 84: heddle.v1.ThreadService.ListItems:output_type -> heddle.v1.ListItemsResponse
+	39, // 85: heddle.v1.ThreadService.ForkThread:output_type -> heddle.v1.ForkThreadResponse
+	41, // 86: heddle.v1.ThreadService.ArchiveThread:output_type -> heddle.v1.ArchiveThreadResponse
+	43, // 87: heddle.v1.ThreadService.UnarchiveThread:output_type -> heddle.v1.UnarchiveThreadResponse
+	45, // 88: heddle.v1.ThreadService.DeleteThread:output_type -> heddle.v1.DeleteThreadResponse
+	47, // 89: heddle.v1.ThreadService.SetThreadName:output_type -> heddle.v1.SetThreadNameResponse
+	49, // 90: heddle.v1.ThreadService.UpdateSettings:output_type -> heddle.v1.UpdateSettingsResponse
+	52, // 91: heddle.v1.ThreadService.ListBackgroundTerminals:output_type -> heddle.v1.ListBackgroundTerminalsResponse
+	54, // 92: heddle.v1.ThreadService.TerminateBackgroundTerminal:output_type -> heddle.v1.TerminateBackgroundTerminalResponse
+	2,  // 93: heddle.v1.ThreadService.RevertThread:output_type -> heddle.v1.RevertThreadResponse
+	4,  // 94: heddle.v1.ThreadService.SetGoal:output_type -> heddle.v1.SetGoalResponse
+	6,  // 95: heddle.v1.ThreadService.ClearGoal:output_type -> heddle.v1.ClearGoalResponse
+	8,  // 96: heddle.v1.ThreadService.InjectItems:output_type -> heddle.v1.InjectItemsResponse
+	10, // 97: heddle.v1.ThreadService.UpdateGit:output_type -> heddle.v1.UpdateGitResponse
+	12, // 98: heddle.v1.ThreadService.UpdateReadState:output_type -> heddle.v1.UpdateReadStateResponse
+	14, // 99: heddle.v1.ThreadService.ReadItems:output_type -> heddle.v1.ReadItemsResponse
+	17, // 100: heddle.v1.ThreadService.SearchThreads:output_type -> heddle.v1.SearchThreadsResponse
+	19, // 101: heddle.v1.ThreadService.StreamSearch:output_type -> heddle.v1.StreamSearchResponse
+	22, // 102: heddle.v1.ThreadService.SearchOccurrences:output_type -> heddle.v1.SearchOccurrencesResponse
+	62, // 103: heddle.v1.TurnService.StartTurn:output_type -> heddle.v1.StartTurnResponse
+	64, // 104: heddle.v1.TurnService.SteerTurn:output_type -> heddle.v1.SteerTurnResponse
+	66, // 105: heddle.v1.TurnService.InterruptTurn:output_type -> heddle.v1.InterruptTurnResponse
+	56, // 106: heddle.v1.TurnService.CompactThread:output_type -> heddle.v1.CompactThreadResponse
+	58, // 107: heddle.v1.TurnService.StartReview:output_type -> heddle.v1.StartReviewResponse
+	60, // 108: heddle.v1.TurnService.RunShellCommand:output_type -> heddle.v1.RunShellCommandResponse
+	78, // [78:109] is the sub-list for method output_type
+	47, // [47:78] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_service_proto_init() }
@@ -4397,8 +4518,8 @@ func file_heddle_v1_thread_service_proto_init() {
 	file_heddle_v1_thread_proto_init()
 	file_heddle_v1_thread_service_proto_msgTypes[2].OneofWrappers = []any{}
 	file_heddle_v1_thread_service_proto_msgTypes[8].OneofWrappers = []any{}
-	file_heddle_v1_thread_service_proto_msgTypes[28].OneofWrappers = []any{}
-	file_heddle_v1_thread_service_proto_msgTypes[54].OneofWrappers = []any{
+	file_heddle_v1_thread_service_proto_msgTypes[30].OneofWrappers = []any{}
+	file_heddle_v1_thread_service_proto_msgTypes[56].OneofWrappers = []any{
 		(*StartReviewRequest_Uncommitted)(nil),
 		(*StartReviewRequest_BaseBranch_)(nil),
 		(*StartReviewRequest_Commit_)(nil),
@@ -4410,7 +4531,7 @@ func file_heddle_v1_thread_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_thread_service_proto_rawDesc), len(file_heddle_v1_thread_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   67,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -42,6 +42,7 @@ const (
 	ThreadService_UpdateReadState_FullMethodName             = "/heddle.v1.ThreadService/UpdateReadState"
 	ThreadService_ReadItems_FullMethodName                   = "/heddle.v1.ThreadService/ReadItems"
 	ThreadService_SearchThreads_FullMethodName               = "/heddle.v1.ThreadService/SearchThreads"
+	ThreadService_StreamSearch_FullMethodName                = "/heddle.v1.ThreadService/StreamSearch"
 	ThreadService_SearchOccurrences_FullMethodName           = "/heddle.v1.ThreadService/SearchOccurrences"
 )
 
@@ -91,6 +92,9 @@ type ThreadServiceClient interface {
 	ReadItems(ctx context.Context, in *ReadItemsRequest, opts ...grpc.CallOption) (*ReadItemsResponse, error)
 	// SearchThreads finds threads by what was said in them.
 	SearchThreads(ctx context.Context, in *SearchThreadsRequest, opts ...grpc.CallOption) (*SearchThreadsResponse, error)
+	// StreamSearch is SearchThreads that tells of threads as they are found; its
+	// last message holds the page.
+	StreamSearch(ctx context.Context, in *StreamSearchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamSearchResponse], error)
 	// SearchOccurrences finds a text in the messages of one thread.
 	SearchOccurrences(ctx context.Context, in *SearchOccurrencesRequest, opts ...grpc.CallOption) (*SearchOccurrencesResponse, error)
 }
@@ -333,6 +337,25 @@ func (c *threadServiceClient) SearchThreads(ctx context.Context, in *SearchThrea
 	return out, nil
 }
 
+func (c *threadServiceClient) StreamSearch(ctx context.Context, in *StreamSearchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamSearchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ThreadService_ServiceDesc.Streams[0], ThreadService_StreamSearch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamSearchRequest, StreamSearchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ThreadService_StreamSearchClient = grpc.ServerStreamingClient[StreamSearchResponse]
+
 func (c *threadServiceClient) SearchOccurrences(ctx context.Context, in *SearchOccurrencesRequest, opts ...grpc.CallOption) (*SearchOccurrencesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SearchOccurrencesResponse)
@@ -389,6 +412,9 @@ type ThreadServiceServer interface {
 	ReadItems(context.Context, *ReadItemsRequest) (*ReadItemsResponse, error)
 	// SearchThreads finds threads by what was said in them.
 	SearchThreads(context.Context, *SearchThreadsRequest) (*SearchThreadsResponse, error)
+	// StreamSearch is SearchThreads that tells of threads as they are found; its
+	// last message holds the page.
+	StreamSearch(*StreamSearchRequest, grpc.ServerStreamingServer[StreamSearchResponse]) error
 	// SearchOccurrences finds a text in the messages of one thread.
 	SearchOccurrences(context.Context, *SearchOccurrencesRequest) (*SearchOccurrencesResponse, error)
 	mustEmbedUnimplementedThreadServiceServer()
@@ -469,6 +495,9 @@ func (UnimplementedThreadServiceServer) ReadItems(context.Context, *ReadItemsReq
 }
 func (UnimplementedThreadServiceServer) SearchThreads(context.Context, *SearchThreadsRequest) (*SearchThreadsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SearchThreads not implemented")
+}
+func (UnimplementedThreadServiceServer) StreamSearch(*StreamSearchRequest, grpc.ServerStreamingServer[StreamSearchResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamSearch not implemented")
 }
 func (UnimplementedThreadServiceServer) SearchOccurrences(context.Context, *SearchOccurrencesRequest) (*SearchOccurrencesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SearchOccurrences not implemented")
@@ -908,6 +937,17 @@ func _ThreadService_SearchThreads_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ThreadService_StreamSearch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StreamSearchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ThreadServiceServer).StreamSearch(m, &grpc.GenericServerStream[StreamSearchRequest, StreamSearchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ThreadService_StreamSearchServer = grpc.ServerStreamingServer[StreamSearchResponse]
+
 func _ThreadService_SearchOccurrences_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SearchOccurrencesRequest)
 	if err := dec(in); err != nil {
@@ -1030,7 +1070,13 @@ var ThreadService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ThreadService_SearchOccurrences_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "StreamSearch",
+			Handler:       _ThreadService_StreamSearch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "heddle/v1/thread_service.proto",
 }
 
