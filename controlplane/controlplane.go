@@ -175,7 +175,11 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 	if clients == nil {
 		clients = provider.New(provider.Config{Logger: cfg.Logger})
 	}
-	resolver := settings.New(settings.Config{Home: cfg.Home, Sessions: c.sessions, Models: models, Clients: clients, Env: cfg.Env, Version: cfg.Version, ApprovalTimeout: cfg.ApprovalTimeout, Logger: cfg.Logger,
+	account := config.NewAccount(cfg.Home)
+	if err := account.Prepare(); err != nil {
+		return err
+	}
+	resolver := settings.New(settings.Config{Home: cfg.Home, Account: account, Sessions: c.sessions, Models: models, Clients: clients, Env: cfg.Env, Version: cfg.Version, ApprovalTimeout: cfg.ApprovalTimeout, Logger: cfg.Logger,
 		ReadFirst: func(ctx context.Context, sessionID string, paths []string) (string, []byte, error) {
 			return c.workspace.ReadFirst(ctx, sessionID, paths)
 		}})
@@ -188,7 +192,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 		Files: func(ctx context.Context, sessionID string, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error) {
 			return c.workspace.FileOperation(ctx, sessionID, op)
 		},
-		Log: c.log, Agent: c.agent, Broker: broker, Sessions: c.sessions, Settings: resolver, Models: models, Outputs: outputs, ConfigFile: config.NewWriter(cfg.Home),
+		Log: c.log, Agent: c.agent, Broker: broker, Sessions: c.sessions, Settings: resolver, Models: models, Outputs: outputs, ConfigFile: config.NewWriter(cfg.Home), Account: account,
 		Fleet: c.dispatcher, Home: cfg.Home.Dir, Version: cfg.Version, Stop: c.requestStop, Logger: cfg.Logger, Backup: backupOf(c.store),
 	})
 	c.executors = server.NewExecutorService(c.dispatcher)

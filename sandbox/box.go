@@ -52,7 +52,7 @@ func (m *Manager) newBox(p Policy) (*box, error) {
 	const tries = 4
 	var last error
 	for i := range tries {
-		pl, err := makePlan(p, m.owner, m.cfg.StateDir, m.cfg.Home, m.connectErr != nil && i < tries-1)
+		pl, err := makePlan(m.hiding(p), m.owner, m.cfg.StateDir, m.cfg.Home, m.connectErr != nil && i < tries-1)
 		if err != nil {
 			return nil, err
 		}
@@ -271,4 +271,10 @@ func (b *box) setDeadline(t time.Time) error {
 	}
 	e.Int(ns)
 	return b.conn.Send(guestproto.KDeadline, 0, e.B)
+}
+
+// hiding is a policy that also denies what is hidden from every sandbox.
+func (m *Manager) hiding(p Policy) Policy {
+	p.DenyRead = slices.Concat(p.DenyRead, m.cfg.Hide)
+	return p
 }

@@ -103,7 +103,7 @@ control plane of the home ($HEDDLE_HOME, else ~/.heddle) and share it.`,
 	root.AddCommand(
 		newAppServerCommand(),
 		newArtifactCommand(),
-		newBackupCommand(),
+		newBackupCommand(), newLoginCommand(), newLogoutCommand(),
 		newControlPlaneCommand(),
 		newDemoCommand(),
 		newDoctorCommand(),

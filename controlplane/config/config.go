@@ -89,6 +89,9 @@ type Provider struct {
 	RequestMaxRetries int
 	StreamMaxRetries  int
 	StreamIdleTimeout time.Duration
+	// TakesLogin says that the key that a person logged in with is used before
+	// that of EnvKey (requires_openai_auth).
+	TakesLogin bool
 	// Source is the file that defines it; empty for built-in ones.
 	Source string
 }

@@ -39,6 +39,7 @@ func (c *Config) builtinProvider(id string) (Provider, bool) {
 	switch id {
 	case "openai":
 		p.Name, p.BaseURL, p.EnvKey, p.WireAPI = "OpenAI", c.openaiURL(), "OPENAI_API_KEY", WireResponses
+		p.TakesLogin = true
 	case "anthropic":
 		p.Name, p.BaseURL, p.EnvKey, p.WireAPI = "Anthropic", anthropicBaseURL, anthropicKey, WireAnthropic
 	case "ollama":
@@ -60,6 +61,9 @@ func (c *Config) ProviderIDs() []string {
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
+
+// BuiltIn reports whether a provider of the id is there without a table.
+func BuiltIn(id string) bool { return slices.Contains(builtins[:], id) }
 
 // Provider returns a provider by id: of the config, else built in. An unknown or unusable one is an *Error that names file and fix.
 func (c *Config) Provider(id string) (Provider, error) {
@@ -87,6 +91,9 @@ func (c *Config) Provider(id string) (Provider, error) {
 	str(&p.WireAPI, "wire_api")
 	str(&p.Script, "script")
 	str(&p.BearerToken, "experimental_bearer_token")
+	if b, ok := table["requires_openai_auth"].(bool); ok {
+		p.TakesLogin = b
+	}
 	p.HTTPHeaders = textsByKey(table["http_headers"])
 	p.EnvHTTPHeaders = textsByKey(table["env_http_headers"])
 	p.QueryParams = textsByKey(table["query_params"])

@@ -56,6 +56,8 @@ type Config struct {
 	Models   *model.Catalog
 	Outputs  Outputs
 	Fleet    Fleet
+	// Account holds the key of a login.
+	Account *config.Account
 	// ConfigFile writes the home's config file.
 	ConfigFile *config.Writer
 	// Files does one operation on files for a session's client.
@@ -101,6 +103,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	heddlev1.RegisterSessionServiceServer(r, &sessionService{Server: s})
 	heddlev1.RegisterCatalogServiceServer(r, &catalogService{Server: s})
 	heddlev1.RegisterMcpServiceServer(r, &mcpService{Server: s})
+	heddlev1.RegisterProviderServiceServer(r, &providerService{Server: s})
 	heddlev1.RegisterArtifactServiceServer(r, &artifactService{Server: s})
 	heddlev1.RegisterQueueServiceServer(r, &queueService{Server: s})
 	heddlev1.RegisterOrganizeServiceServer(r, &organizeService{Server: s})

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/heddle-dev/heddle/controlplane/session"
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -48,6 +49,20 @@ func (s *sessionService) Attach(r *heddlev1.AttachRequest, stream grpc.ServerStr
 	case <-a.Superseded():
 	}
 	return nil
+}
+
+// maxOverrides bounds the keys of one update.
+const maxOverrides = 256
+
+// UpdateSession changes the config of the calling session; see the proto.
+func (s *sessionService) UpdateSession(ctx context.Context, r *heddlev1.UpdateSessionRequest) (*heddlev1.UpdateSessionResponse, error) {
+	if n := len(r.GetConfig().GetFields()); n > maxOverrides {
+		return nil, errdefs.New(errdefs.InvalidArgument, "%d keys are more than the %d that one update may have", n, maxOverrides)
+	}
+	if err := s.cfg.Sessions.Update(sessionID(ctx), r.GetConfig().GetFields()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.UpdateSessionResponse{}, nil
 }
 
 func (s *sessionService) Detach(_ context.Context, r *heddlev1.DetachRequest) (*heddlev1.DetachResponse, error) {

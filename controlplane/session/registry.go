@@ -1,7 +1,10 @@
 package session
 
 import (
+	"maps"
+
 	"context"
+	"google.golang.org/protobuf/types/known/structpb"
 	"sync"
 	"time"
 
@@ -193,6 +196,24 @@ func (r *Registry) Get(id string) (*Session, error) {
 		return e.session, nil
 	}
 	return nil, errdefs.New(errdefs.SessionUnknown, "session %q is not attached", id).With("session", id)
+}
+
+// Update lays config keys over those that a session brought.
+func (r *Registry) Update(id string, keys map[string]*structpb.Value) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.sessions[id]
+	if e == nil {
+		return errdefs.New(errdefs.SessionUnknown, "session %q is not attached", id).With("session", id)
+	}
+	changed := *e.session
+	changed.Overrides = &structpb.Struct{Fields: maps.Clone(e.session.Overrides.GetFields())}
+	if changed.Overrides.Fields == nil {
+		changed.Overrides.Fields = map[string]*structpb.Value{}
+	}
+	maps.Copy(changed.Overrides.Fields, keys)
+	e.session = &changed
+	return nil
 }
 
 // Lost reports whether a session is away: not attached, or its process is dead.

@@ -11,7 +11,8 @@ import (
 // Local is the principal of every session while authentication is off.
 const Local = "local"
 
-// Session is what one gateway registered with. It does not change.
+// Session is what one gateway registered with. It does not change; an update of
+// its config makes another one.
 type Session struct {
 	ID               string
 	Principal        string

@@ -50,6 +50,8 @@ type Config struct {
 	Version string
 	// ApprovalTimeout is the deadline of approvals where the config sets none.
 	ApprovalTimeout time.Duration
+	// Account holds the key of a login; nil means that there is none.
+	Account *config.Account
 	// ReadFirst reads the first of some files that exists, on an executor; path
 	// is empty when there is none. Nil means that no project's config is read.
 	ReadFirst func(ctx context.Context, sessionID string, paths []string) (path string, data []byte, err error)
@@ -283,6 +285,9 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 	p, err := c.Provider(s.GetModelProvider())
 	if err != nil {
 		return nil, errdefs.New(errdefs.InvalidConfig, "%w", err)
+	}
+	if p, err = r.withLogin(p); err != nil {
+		return nil, err
 	}
 	env := r.Env(sessionID)
 	client, err := r.cfg.Clients.Client(p, func(name string) string {

@@ -43,6 +43,11 @@ func (s *Server) configBatchWrite(ctx context.Context, _ *call, p *protocol.Conf
 		}
 		req.Edits = append(req.Edits, &heddlev1.ConfigEdit{Key: e.KeyPath, Value: value, Upsert: e.MergeStrategy == protocol.MergeUpsert})
 	}
+	return s.writeConfig(ctx, req)
+}
+
+// writeConfig changes the home's config file and tells how it went.
+func (s *Server) writeConfig(ctx context.Context, req *heddlev1.WriteConfigRequest) (any, error) {
 	var resp *heddlev1.WriteConfigResponse
 	err := s.session.DoOnce(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = heddlev1.NewCatalogServiceClient(cc).WriteConfig(ctx, req)

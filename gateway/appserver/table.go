@@ -148,6 +148,12 @@ func table(method string) (entry, bool) {
 	if e, ok := processTable(method); ok {
 		return e, true
 	}
+	if e, ok := providerTable(method); ok {
+		return e, true
+	}
+	if e, ok := serverTable(method); ok {
+		return e, true
+	}
 	if e, ok := queueTable(method); ok {
 		return e, true
 	}
@@ -194,8 +200,6 @@ func fileTable(method string) (entry, bool) {
 // absent answers for what heddle does not have, where an empty answer is true.
 func absent(method string) (entry, bool) {
 	switch method {
-	case "account/read":
-		return fixed[protocol.AccountReadParams](list{"account": nil, "requiresOpenaiAuth": false}), true
 	case "account/rateLimits/read":
 		return optional(func(*Server, context.Context, *call, *protocol.RateLimitsParams) (any, error) {
 			return list{"rateLimits": protocol.RateLimits{}, "rateLimitsByLimitId": nil}, nil

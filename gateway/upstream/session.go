@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // sessionKey is the metadata key that carries the session id.
@@ -53,6 +55,8 @@ type Session struct {
 	ctx    context.Context
 	start  sync.Once
 	done   chan struct{}
+	// id and cwd do not change, as the rest of what is attached with may.
+	id, cwd string
 	// demand wakes the loop that backs off after a failed dial.
 	demand chan struct{}
 
@@ -82,14 +86,35 @@ func New(cfg Config) *Session {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Session{cfg: cfg, ctx: ctx, cancel: cancel, changed: make(chan struct{}), done: make(chan struct{}), demand: make(chan struct{}, 1)}
+	return &Session{cfg: cfg, id: cfg.Attach.GetSessionId(), cwd: cfg.Attach.GetCwd(), ctx: ctx, cancel: cancel, changed: make(chan struct{}), done: make(chan struct{}), demand: make(chan struct{}, 1)}
 }
 
 // ID is the session's id.
-func (s *Session) ID() string { return s.cfg.Attach.GetSessionId() }
+func (s *Session) ID() string { return s.id }
 
 // Cwd is the folder of the session's client.
-func (s *Session) Cwd() string { return s.cfg.Attach.GetCwd() }
+func (s *Session) Cwd() string { return s.cwd }
+
+// Override lays config keys over those of the session, now and whenever it
+// attaches again.
+func (s *Session) Override(ctx context.Context, keys map[string]any) error {
+	config, err := structpb.NewStruct(keys)
+	if err != nil {
+		return fmt.Errorf("config keys of the session: %w", err)
+	}
+	s.mu.Lock()
+	next := proto.CloneOf(s.cfg.Attach)
+	if next.Config == nil {
+		next.Config = &structpb.Struct{}
+	}
+	proto.Merge(next.Config, config)
+	s.cfg.Attach = next
+	s.mu.Unlock()
+	return s.Do(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		_, err := heddlev1.NewSessionServiceClient(cc).UpdateSession(ctx, &heddlev1.UpdateSessionRequest{Config: config})
+		return err
+	})
+}
 
 // Start begins to attach in the background; further calls do nothing.
 func (s *Session) Start() { s.start.Do(func() { go s.run() }) }
@@ -387,7 +412,10 @@ func (s *Session) attach() (err error, fatal bool) {
 	}()
 	ctx, cancel := context.WithCancel(s.tag(s.ctx))
 	defer cancel()
-	stream, err := heddlev1.NewSessionServiceClient(conn).Attach(ctx, s.cfg.Attach)
+	s.mu.Lock()
+	request := s.cfg.Attach
+	s.mu.Unlock()
+	stream, err := heddlev1.NewSessionServiceClient(conn).Attach(ctx, request)
 	if err != nil {
 		return err, errdefs.From(err) != nil
 	}

@@ -24,6 +24,9 @@ func Decode(params json.RawMessage, dst any) (experimental []string, err error) 
 	if params == nil || kindOf(params) == 'n' {
 		return nil, errors.New("missing field `params`")
 	}
+	if w, ok := dst.(wireValue); ok {
+		return nil, w.decodeWire(params)
+	}
 	v := reflect.ValueOf(dst).Elem()
 	err = decodeStruct(params, v, &experimental)
 	return experimental, err
@@ -46,6 +49,9 @@ func NoMore(params json.RawMessage) error {
 
 // wireValue is implemented by types with a shape of their own.
 type wireValue interface{ decodeWire(raw []byte) error }
+
+// strict is implemented by structures that refuse unknown members.
+type strict interface{ refuseUnknown() }
 
 // variants is implemented by string enumerations.
 type variants interface{ Variants() []string }
@@ -113,6 +119,7 @@ func decodeStruct(raw []byte, v reflect.Value, experimental *[]string) error {
 	fields := fieldsOf(v.Type())
 	given := make([]json.RawMessage, len(fields))
 	var order []int
+	_, refuse := v.Interface().(strict)
 	err := members(raw, func(key string, value json.RawMessage) error {
 		for i, f := range fields {
 			if f.name != key {
@@ -122,6 +129,10 @@ func decodeStruct(raw []byte, v reflect.Value, experimental *[]string) error {
 				order = append(order, i)
 			}
 			given[i] = value
+			return nil
+		}
+		if refuse {
+			return unknownField(key, fields)
 		}
 		return nil
 	})
@@ -147,6 +158,14 @@ func decodeStruct(raw []byte, v reflect.Value, experimental *[]string) error {
 		}
 	}
 	return nil
+}
+
+func unknownField(key string, fields []field) error {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return errors.New(strings.Replace(UnknownVariant(key, names).Error(), "variant", "field", 1))
 }
 
 var rawType = reflect.TypeFor[json.RawMessage]()

@@ -409,6 +409,87 @@ func (x *ConfigWarning) GetColumn() int32 {
 	return 0
 }
 
+type UpdateSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Dotted config keys.
+	Config        *structpb.Struct `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSessionRequest) Reset() {
+	*x = UpdateSessionRequest{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSessionRequest) ProtoMessage() {}
+
+func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
+func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UpdateSessionRequest) GetConfig() *structpb.Struct {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+type UpdateSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateSessionResponse) Reset() {
+	*x = UpdateSessionResponse{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateSessionResponse) ProtoMessage() {}
+
+func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
+func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{6}
+}
+
 type DetachRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -418,7 +499,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +511,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +524,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DetachRequest) GetSessionId() string {
@@ -461,7 +542,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +554,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +567,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{8}
 }
 
 type ListModelsRequest struct {
@@ -498,7 +579,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -510,7 +591,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -523,7 +604,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListModelsRequest) GetIncludeHidden() bool {
@@ -551,7 +632,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +644,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +657,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Model) GetId() string {
@@ -658,7 +739,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +751,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +764,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -703,7 +784,7 @@ type ReadConfigRequest struct {
 
 func (x *ReadConfigRequest) Reset() {
 	*x = ReadConfigRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +796,7 @@ func (x *ReadConfigRequest) String() string {
 func (*ReadConfigRequest) ProtoMessage() {}
 
 func (x *ReadConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +809,7 @@ func (x *ReadConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadConfigRequest.ProtoReflect.Descriptor instead.
 func (*ReadConfigRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadConfigRequest) GetCwd() string {
@@ -751,7 +832,7 @@ type ConfigLayer struct {
 
 func (x *ConfigLayer) Reset() {
 	*x = ConfigLayer{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +844,7 @@ func (x *ConfigLayer) String() string {
 func (*ConfigLayer) ProtoMessage() {}
 
 func (x *ConfigLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +857,7 @@ func (x *ConfigLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigLayer.ProtoReflect.Descriptor instead.
 func (*ConfigLayer) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ConfigLayer) GetKind() string {
@@ -820,7 +901,7 @@ type ReadConfigResponse struct {
 
 func (x *ReadConfigResponse) Reset() {
 	*x = ReadConfigResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +913,7 @@ func (x *ReadConfigResponse) String() string {
 func (*ReadConfigResponse) ProtoMessage() {}
 
 func (x *ReadConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +926,7 @@ func (x *ReadConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadConfigResponse.ProtoReflect.Descriptor instead.
 func (*ReadConfigResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadConfigResponse) GetConfig() *structpb.Struct {
@@ -882,7 +963,7 @@ type WriteConfigRequest struct {
 
 func (x *WriteConfigRequest) Reset() {
 	*x = WriteConfigRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +975,7 @@ func (x *WriteConfigRequest) String() string {
 func (*WriteConfigRequest) ProtoMessage() {}
 
 func (x *WriteConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +988,7 @@ func (x *WriteConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteConfigRequest.ProtoReflect.Descriptor instead.
 func (*WriteConfigRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WriteConfigRequest) GetFile() string {
@@ -945,7 +1026,7 @@ type ConfigEdit struct {
 
 func (x *ConfigEdit) Reset() {
 	*x = ConfigEdit{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1038,7 @@ func (x *ConfigEdit) String() string {
 func (*ConfigEdit) ProtoMessage() {}
 
 func (x *ConfigEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1051,7 @@ func (x *ConfigEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigEdit.ProtoReflect.Descriptor instead.
 func (*ConfigEdit) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ConfigEdit) GetKey() string {
@@ -1006,7 +1087,7 @@ type WriteConfigResponse struct {
 
 func (x *WriteConfigResponse) Reset() {
 	*x = WriteConfigResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1099,7 @@ func (x *WriteConfigResponse) String() string {
 func (*WriteConfigResponse) ProtoMessage() {}
 
 func (x *WriteConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1112,7 @@ func (x *WriteConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteConfigResponse.ProtoReflect.Descriptor instead.
 func (*WriteConfigResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WriteConfigResponse) GetVersion() string {
@@ -1066,7 +1147,7 @@ type ConfigOverridden struct {
 
 func (x *ConfigOverridden) Reset() {
 	*x = ConfigOverridden{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1159,7 @@ func (x *ConfigOverridden) String() string {
 func (*ConfigOverridden) ProtoMessage() {}
 
 func (x *ConfigOverridden) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1172,7 @@ func (x *ConfigOverridden) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigOverridden.ProtoReflect.Descriptor instead.
 func (*ConfigOverridden) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ConfigOverridden) GetKey() string {
@@ -1125,7 +1206,7 @@ type ListSkillsRequest struct {
 
 func (x *ListSkillsRequest) Reset() {
 	*x = ListSkillsRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1218,7 @@ func (x *ListSkillsRequest) String() string {
 func (*ListSkillsRequest) ProtoMessage() {}
 
 func (x *ListSkillsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1231,7 @@ func (x *ListSkillsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSkillsRequest.ProtoReflect.Descriptor instead.
 func (*ListSkillsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListSkillsRequest) GetCwds() []string {
@@ -1176,7 +1257,7 @@ type Skill struct {
 
 func (x *Skill) Reset() {
 	*x = Skill{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1269,7 @@ func (x *Skill) String() string {
 func (*Skill) ProtoMessage() {}
 
 func (x *Skill) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1282,7 @@ func (x *Skill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skill.ProtoReflect.Descriptor instead.
 func (*Skill) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Skill) GetName() string {
@@ -1256,7 +1337,7 @@ type SkillError struct {
 
 func (x *SkillError) Reset() {
 	*x = SkillError{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1349,7 @@ func (x *SkillError) String() string {
 func (*SkillError) ProtoMessage() {}
 
 func (x *SkillError) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1362,7 @@ func (x *SkillError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillError.ProtoReflect.Descriptor instead.
 func (*SkillError) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{19}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SkillError) GetPath() string {
@@ -1309,7 +1390,7 @@ type SkillsOfFolder struct {
 
 func (x *SkillsOfFolder) Reset() {
 	*x = SkillsOfFolder{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1402,7 @@ func (x *SkillsOfFolder) String() string {
 func (*SkillsOfFolder) ProtoMessage() {}
 
 func (x *SkillsOfFolder) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1415,7 @@ func (x *SkillsOfFolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillsOfFolder.ProtoReflect.Descriptor instead.
 func (*SkillsOfFolder) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{20}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SkillsOfFolder) GetCwd() string {
@@ -1367,7 +1448,7 @@ type ListSkillsResponse struct {
 
 func (x *ListSkillsResponse) Reset() {
 	*x = ListSkillsResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1460,7 @@ func (x *ListSkillsResponse) String() string {
 func (*ListSkillsResponse) ProtoMessage() {}
 
 func (x *ListSkillsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1473,7 @@ func (x *ListSkillsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSkillsResponse.ProtoReflect.Descriptor instead.
 func (*ListSkillsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{21}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListSkillsResponse) GetFolders() []*SkillsOfFolder {
@@ -1410,7 +1491,7 @@ type ListFeaturesRequest struct {
 
 func (x *ListFeaturesRequest) Reset() {
 	*x = ListFeaturesRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1503,7 @@ func (x *ListFeaturesRequest) String() string {
 func (*ListFeaturesRequest) ProtoMessage() {}
 
 func (x *ListFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1516,7 @@ func (x *ListFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*ListFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{22}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{24}
 }
 
 type Feature struct {
@@ -1453,7 +1534,7 @@ type Feature struct {
 
 func (x *Feature) Reset() {
 	*x = Feature{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1546,7 @@ func (x *Feature) String() string {
 func (*Feature) ProtoMessage() {}
 
 func (x *Feature) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1559,7 @@ func (x *Feature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feature.ProtoReflect.Descriptor instead.
 func (*Feature) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{23}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Feature) GetName() string {
@@ -1532,7 +1613,7 @@ type ListFeaturesResponse struct {
 
 func (x *ListFeaturesResponse) Reset() {
 	*x = ListFeaturesResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1625,7 @@ func (x *ListFeaturesResponse) String() string {
 func (*ListFeaturesResponse) ProtoMessage() {}
 
 func (x *ListFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1638,7 @@ func (x *ListFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*ListFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{24}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListFeaturesResponse) GetFeatures() []*Feature {
@@ -1575,7 +1656,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1668,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1681,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{27}
 }
 
 type ExecutorStatus struct {
@@ -1619,7 +1700,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1712,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1725,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExecutorStatus) GetExecutorId() string {
@@ -1720,7 +1801,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1813,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1826,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1805,7 +1886,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1898,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1911,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{30}
 }
 
 // BackupResponse is the next part of the store's file.
@@ -1843,7 +1924,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1936,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1949,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -1887,7 +1968,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1980,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1993,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -1932,7 +2013,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2025,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2038,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ShutdownResponse) GetAccepted() bool {
@@ -2009,7 +2090,10 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\adetails\x18\x02 \x01(\tR\adetails\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x12\n" +
 	"\x04line\x18\x04 \x01(\x05R\x04line\x12\x16\n" +
-	"\x06column\x18\x05 \x01(\x05R\x06column\".\n" +
+	"\x06column\x18\x05 \x01(\x05R\x06column\"G\n" +
+	"\x14UpdateSessionRequest\x12/\n" +
+	"\x06config\x18\x01 \x01(\v2\x17.google.protobuf.StructR\x06config\"\x17\n" +
+	"\x15UpdateSessionResponse\".\n" +
 	"\rDetachRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"\x10\n" +
@@ -2125,9 +2209,10 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x05force\x18\x01 \x01(\bR\x05force\"F\n" +
 	"\x10ShutdownResponse\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason2\x90\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason2\xe4\x01\n" +
 	"\x0eSessionService\x12?\n" +
-	"\x06Attach\x12\x18.heddle.v1.AttachRequest\x1a\x19.heddle.v1.AttachResponse0\x01\x12=\n" +
+	"\x06Attach\x12\x18.heddle.v1.AttachRequest\x1a\x19.heddle.v1.AttachResponse0\x01\x12R\n" +
+	"\rUpdateSession\x12\x1f.heddle.v1.UpdateSessionRequest\x1a .heddle.v1.UpdateSessionResponse\x12=\n" +
 	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\xde\x04\n" +
 	"\x0eCatalogService\x12I\n" +
 	"\n" +
@@ -2154,99 +2239,104 @@ func file_heddle_v1_session_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_session_service_proto_rawDescData
 }
 
-var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_heddle_v1_session_service_proto_goTypes = []any{
-	(*AttachRequest)(nil),        // 0: heddle.v1.AttachRequest
-	(*AttachResponse)(nil),       // 1: heddle.v1.AttachResponse
-	(*Attached)(nil),             // 2: heddle.v1.Attached
-	(*Draining)(nil),             // 3: heddle.v1.Draining
-	(*ConfigWarning)(nil),        // 4: heddle.v1.ConfigWarning
-	(*DetachRequest)(nil),        // 5: heddle.v1.DetachRequest
-	(*DetachResponse)(nil),       // 6: heddle.v1.DetachResponse
-	(*ListModelsRequest)(nil),    // 7: heddle.v1.ListModelsRequest
-	(*Model)(nil),                // 8: heddle.v1.Model
-	(*ListModelsResponse)(nil),   // 9: heddle.v1.ListModelsResponse
-	(*ReadConfigRequest)(nil),    // 10: heddle.v1.ReadConfigRequest
-	(*ConfigLayer)(nil),          // 11: heddle.v1.ConfigLayer
-	(*ReadConfigResponse)(nil),   // 12: heddle.v1.ReadConfigResponse
-	(*WriteConfigRequest)(nil),   // 13: heddle.v1.WriteConfigRequest
-	(*ConfigEdit)(nil),           // 14: heddle.v1.ConfigEdit
-	(*WriteConfigResponse)(nil),  // 15: heddle.v1.WriteConfigResponse
-	(*ConfigOverridden)(nil),     // 16: heddle.v1.ConfigOverridden
-	(*ListSkillsRequest)(nil),    // 17: heddle.v1.ListSkillsRequest
-	(*Skill)(nil),                // 18: heddle.v1.Skill
-	(*SkillError)(nil),           // 19: heddle.v1.SkillError
-	(*SkillsOfFolder)(nil),       // 20: heddle.v1.SkillsOfFolder
-	(*ListSkillsResponse)(nil),   // 21: heddle.v1.ListSkillsResponse
-	(*ListFeaturesRequest)(nil),  // 22: heddle.v1.ListFeaturesRequest
-	(*Feature)(nil),              // 23: heddle.v1.Feature
-	(*ListFeaturesResponse)(nil), // 24: heddle.v1.ListFeaturesResponse
-	(*GetStatusRequest)(nil),     // 25: heddle.v1.GetStatusRequest
-	(*ExecutorStatus)(nil),       // 26: heddle.v1.ExecutorStatus
-	(*GetStatusResponse)(nil),    // 27: heddle.v1.GetStatusResponse
-	(*BackupRequest)(nil),        // 28: heddle.v1.BackupRequest
-	(*BackupResponse)(nil),       // 29: heddle.v1.BackupResponse
-	(*ShutdownRequest)(nil),      // 30: heddle.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),     // 31: heddle.v1.ShutdownResponse
-	nil,                          // 32: heddle.v1.AttachRequest.EnvEntry
-	nil,                          // 33: heddle.v1.ReadConfigResponse.OriginsEntry
-	nil,                          // 34: heddle.v1.ExecutorStatus.LabelsEntry
-	nil,                          // 35: heddle.v1.GetStatusResponse.CountersEntry
-	(OnDisconnect)(0),            // 36: heddle.v1.OnDisconnect
-	(*structpb.Struct)(nil),      // 37: google.protobuf.Struct
-	(*structpb.Value)(nil),       // 38: google.protobuf.Value
-	(*SandboxReport)(nil),        // 39: heddle.v1.SandboxReport
+	(*AttachRequest)(nil),         // 0: heddle.v1.AttachRequest
+	(*AttachResponse)(nil),        // 1: heddle.v1.AttachResponse
+	(*Attached)(nil),              // 2: heddle.v1.Attached
+	(*Draining)(nil),              // 3: heddle.v1.Draining
+	(*ConfigWarning)(nil),         // 4: heddle.v1.ConfigWarning
+	(*UpdateSessionRequest)(nil),  // 5: heddle.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil), // 6: heddle.v1.UpdateSessionResponse
+	(*DetachRequest)(nil),         // 7: heddle.v1.DetachRequest
+	(*DetachResponse)(nil),        // 8: heddle.v1.DetachResponse
+	(*ListModelsRequest)(nil),     // 9: heddle.v1.ListModelsRequest
+	(*Model)(nil),                 // 10: heddle.v1.Model
+	(*ListModelsResponse)(nil),    // 11: heddle.v1.ListModelsResponse
+	(*ReadConfigRequest)(nil),     // 12: heddle.v1.ReadConfigRequest
+	(*ConfigLayer)(nil),           // 13: heddle.v1.ConfigLayer
+	(*ReadConfigResponse)(nil),    // 14: heddle.v1.ReadConfigResponse
+	(*WriteConfigRequest)(nil),    // 15: heddle.v1.WriteConfigRequest
+	(*ConfigEdit)(nil),            // 16: heddle.v1.ConfigEdit
+	(*WriteConfigResponse)(nil),   // 17: heddle.v1.WriteConfigResponse
+	(*ConfigOverridden)(nil),      // 18: heddle.v1.ConfigOverridden
+	(*ListSkillsRequest)(nil),     // 19: heddle.v1.ListSkillsRequest
+	(*Skill)(nil),                 // 20: heddle.v1.Skill
+	(*SkillError)(nil),            // 21: heddle.v1.SkillError
+	(*SkillsOfFolder)(nil),        // 22: heddle.v1.SkillsOfFolder
+	(*ListSkillsResponse)(nil),    // 23: heddle.v1.ListSkillsResponse
+	(*ListFeaturesRequest)(nil),   // 24: heddle.v1.ListFeaturesRequest
+	(*Feature)(nil),               // 25: heddle.v1.Feature
+	(*ListFeaturesResponse)(nil),  // 26: heddle.v1.ListFeaturesResponse
+	(*GetStatusRequest)(nil),      // 27: heddle.v1.GetStatusRequest
+	(*ExecutorStatus)(nil),        // 28: heddle.v1.ExecutorStatus
+	(*GetStatusResponse)(nil),     // 29: heddle.v1.GetStatusResponse
+	(*BackupRequest)(nil),         // 30: heddle.v1.BackupRequest
+	(*BackupResponse)(nil),        // 31: heddle.v1.BackupResponse
+	(*ShutdownRequest)(nil),       // 32: heddle.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 33: heddle.v1.ShutdownResponse
+	nil,                           // 34: heddle.v1.AttachRequest.EnvEntry
+	nil,                           // 35: heddle.v1.ReadConfigResponse.OriginsEntry
+	nil,                           // 36: heddle.v1.ExecutorStatus.LabelsEntry
+	nil,                           // 37: heddle.v1.GetStatusResponse.CountersEntry
+	(OnDisconnect)(0),             // 38: heddle.v1.OnDisconnect
+	(*structpb.Struct)(nil),       // 39: google.protobuf.Struct
+	(*structpb.Value)(nil),        // 40: google.protobuf.Value
+	(*SandboxReport)(nil),         // 41: heddle.v1.SandboxReport
 }
 var file_heddle_v1_session_service_proto_depIdxs = []int32{
-	36, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	32, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
-	37, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
+	38, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	34, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
+	39, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
 	2,  // 3: heddle.v1.AttachResponse.attached:type_name -> heddle.v1.Attached
 	3,  // 4: heddle.v1.AttachResponse.draining:type_name -> heddle.v1.Draining
 	4,  // 5: heddle.v1.Attached.config_warnings:type_name -> heddle.v1.ConfigWarning
-	8,  // 6: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
-	37, // 7: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
-	37, // 8: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
-	11, // 9: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
-	33, // 10: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
-	14, // 11: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
-	38, // 12: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
-	16, // 13: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
-	11, // 14: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
-	38, // 15: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
-	18, // 16: heddle.v1.SkillsOfFolder.skills:type_name -> heddle.v1.Skill
-	19, // 17: heddle.v1.SkillsOfFolder.errors:type_name -> heddle.v1.SkillError
-	20, // 18: heddle.v1.ListSkillsResponse.folders:type_name -> heddle.v1.SkillsOfFolder
-	23, // 19: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
-	34, // 20: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
-	39, // 21: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
-	26, // 22: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
-	35, // 23: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
-	0,  // 24: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
-	5,  // 25: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
-	7,  // 26: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
-	10, // 27: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
-	13, // 28: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
-	17, // 29: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
-	22, // 30: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
-	25, // 31: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
-	30, // 32: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
-	28, // 33: heddle.v1.CatalogService.Backup:input_type -> heddle.v1.BackupRequest
-	1,  // 34: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
-	6,  // 35: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
-	9,  // 36: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
-	12, // 37: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
-	15, // 38: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
-	21, // 39: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
-	24, // 40: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
-	27, // 41: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
-	31, // 42: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
-	29, // 43: heddle.v1.CatalogService.Backup:output_type -> heddle.v1.BackupResponse
-	34, // [34:44] is the sub-list for method output_type
-	24, // [24:34] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	39, // 6: heddle.v1.UpdateSessionRequest.config:type_name -> google.protobuf.Struct
+	10, // 7: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
+	39, // 8: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
+	39, // 9: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
+	13, // 10: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
+	35, // 11: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
+	16, // 12: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
+	40, // 13: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
+	18, // 14: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
+	13, // 15: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
+	40, // 16: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
+	20, // 17: heddle.v1.SkillsOfFolder.skills:type_name -> heddle.v1.Skill
+	21, // 18: heddle.v1.SkillsOfFolder.errors:type_name -> heddle.v1.SkillError
+	22, // 19: heddle.v1.ListSkillsResponse.folders:type_name -> heddle.v1.SkillsOfFolder
+	25, // 20: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
+	36, // 21: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
+	41, // 22: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
+	28, // 23: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
+	37, // 24: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
+	0,  // 25: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
+	5,  // 26: heddle.v1.SessionService.UpdateSession:input_type -> heddle.v1.UpdateSessionRequest
+	7,  // 27: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
+	9,  // 28: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
+	12, // 29: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
+	15, // 30: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
+	19, // 31: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
+	24, // 32: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
+	27, // 33: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
+	32, // 34: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
+	30, // 35: heddle.v1.CatalogService.Backup:input_type -> heddle.v1.BackupRequest
+	1,  // 36: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
+	6,  // 37: heddle.v1.SessionService.UpdateSession:output_type -> heddle.v1.UpdateSessionResponse
+	8,  // 38: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
+	11, // 39: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
+	14, // 40: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
+	17, // 41: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
+	23, // 42: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
+	26, // 43: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
+	29, // 44: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
+	33, // 45: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
+	31, // 46: heddle.v1.CatalogService.Backup:output_type -> heddle.v1.BackupResponse
+	36, // [36:47] is the sub-list for method output_type
+	25, // [25:36] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_session_service_proto_init() }
@@ -2266,7 +2356,7 @@ func file_heddle_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_session_service_proto_rawDesc), len(file_heddle_v1_session_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

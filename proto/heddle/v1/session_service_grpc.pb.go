@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SessionService_Attach_FullMethodName = "/heddle.v1.SessionService/Attach"
-	SessionService_Detach_FullMethodName = "/heddle.v1.SessionService/Detach"
+	SessionService_Attach_FullMethodName        = "/heddle.v1.SessionService/Attach"
+	SessionService_UpdateSession_FullMethodName = "/heddle.v1.SessionService/UpdateSession"
+	SessionService_Detach_FullMethodName        = "/heddle.v1.SessionService/Detach"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -36,6 +37,9 @@ type SessionServiceClient interface {
 	// session are interrupted after its grace, at once when the peer process is
 	// known to be dead.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachResponse], error)
+	// UpdateSession lays config keys over those that the calling session brought.
+	// They end with the session; a gateway attaches with them again.
+	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
 	// Detach ends a session on purpose.
 	Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error)
 }
@@ -67,6 +71,16 @@ func (c *sessionServiceClient) Attach(ctx context.Context, in *AttachRequest, op
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SessionService_AttachClient = grpc.ServerStreamingClient[AttachResponse]
 
+func (c *sessionServiceClient) UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_UpdateSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DetachResponse)
@@ -90,6 +104,9 @@ type SessionServiceServer interface {
 	// session are interrupted after its grace, at once when the peer process is
 	// known to be dead.
 	Attach(*AttachRequest, grpc.ServerStreamingServer[AttachResponse]) error
+	// UpdateSession lays config keys over those that the calling session brought.
+	// They end with the session; a gateway attaches with them again.
+	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
 	// Detach ends a session on purpose.
 	Detach(context.Context, *DetachRequest) (*DetachResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
@@ -104,6 +121,9 @@ type UnimplementedSessionServiceServer struct{}
 
 func (UnimplementedSessionServiceServer) Attach(*AttachRequest, grpc.ServerStreamingServer[AttachResponse]) error {
 	return status.Error(codes.Unimplemented, "method Attach not implemented")
+}
+func (UnimplementedSessionServiceServer) UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateSession not implemented")
 }
 func (UnimplementedSessionServiceServer) Detach(context.Context, *DetachRequest) (*DetachResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Detach not implemented")
@@ -140,6 +160,24 @@ func _SessionService_Attach_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SessionService_AttachServer = grpc.ServerStreamingServer[AttachResponse]
 
+func _SessionService_UpdateSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).UpdateSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_UpdateSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).UpdateSession(ctx, req.(*UpdateSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_Detach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DetachRequest)
 	if err := dec(in); err != nil {
@@ -165,6 +203,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "heddle.v1.SessionService",
 	HandlerType: (*SessionServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "UpdateSession",
+			Handler:    _SessionService_UpdateSession_Handler,
+		},
 		{
 			MethodName: "Detach",
 			Handler:    _SessionService_Detach_Handler,

@@ -147,6 +147,9 @@ func missingKey(p config.Provider) error {
 		where += " (built in)"
 	}
 	fix := "set it in the environment of the client, or choose another provider with model_provider"
+	if p.TakesLogin {
+		fix = "set it in the environment of the client, log in with heddle login --with-api-key, or choose another provider with model_provider"
+	}
 	if p.EnvKeyInstructions != "" {
 		fix = p.EnvKeyInstructions
 	}
