@@ -45,6 +45,9 @@ type Config struct {
 	Version string
 	// Servers finds the MCP servers of a thread; nil means that there are none.
 	Servers ServersOf
+	// CreateThread makes a thread durable for a session and gives it to Adopt; nil
+	// means that there are no sub-agents.
+	CreateThread func(ctx context.Context, sessionID string, row *heddlev1.Thread) (*heddlev1.Thread, error)
 	// Home is where the user's skills are; empty means that there are none.
 	Home string
 }
@@ -113,6 +116,8 @@ type TurnRequest struct {
 	// kind and task are empty for what a person asks for.
 	kind string
 	task *heddlev1.TurnTask
+	// root is the turn that this one works for; empty for its own.
+	root string
 }
 
 // TurnAnswer is what became of a TurnRequest.
@@ -165,7 +170,7 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 	changed, events := lt.overlay(r.Settings)
 	id := newID()
 	row := &heddlev1.Turn{
-		Id: id, RootTurnId: id, ThreadId: lt.id, Status: heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS,
+		Id: id, RootTurnId: cmpOr(r.root, id), ThreadId: lt.id, Status: heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS,
 		AcceptedAtMs: a.now(), SessionId: r.SessionID, OnDisconnect: r.OnDisconnect, OutputSchema: r.OutputSchema, Kind: cmpOr(r.kind, kindRegular), Task: r.task,
 	}
 	if row.OnDisconnect == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {

@@ -92,6 +92,8 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 		return t.inputCall(c, p)
 	case *tool.Goal:
 		return t.goalCall(c, p)
+	case *tool.Agents:
+		return t.agentCall(c, p)
 	}
 	return said(c, "unsupported call: "+c.GetName())
 }

@@ -116,12 +116,13 @@ func (t *turn) isDynamic(c *heddlev1.ToolCall) bool {
 func (t *turn) toolOptions() tool.Options {
 	o := t.rt.Tools
 	if t.row.GetKind() == kindReview {
-		o.UpdatePlan, o.RequestUserInput, o.Escalation, o.Goals = false, false, false, false
+		o.UpdatePlan, o.RequestUserInput, o.Escalation, o.Goals, o.Agents = false, false, false, false, false
 		return o
 	}
 	if planning(t.settings()) {
 		o.UpdatePlan = false
 	}
+	o.Agents = int(t.lt.depth) < t.rt.Agents.Depth && t.rt.Agents.Max > 0 && t.agent.cfg.CreateThread != nil
 	dynamic := t.dynamicTools()
 	tools := slices.DeleteFunc(t.mcpTools(), func(m model.Tool) bool {
 		return slices.ContainsFunc(dynamic, func(d model.Tool) bool { return d.Namespace == m.Namespace && d.Name == m.Name })

@@ -88,6 +88,7 @@ func (t *turn) finish(err error) {
 		return
 	}
 	t.agent.turnEnded(t.lt)
+	t.agent.reportAgent(t.lt, row)
 }
 
 // mend prepares another try to record the end. After a failed commit the log

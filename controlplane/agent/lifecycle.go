@@ -65,6 +65,9 @@ func (a *Agent) EndThread(ctx context.Context, threadID string, events []*heddle
 			return context.Cause(ctx)
 		}
 	}
+	for _, id := range a.children(threadID) {
+		a.endAgent(ctx, id)
+	}
 	lt.endServers()
 	lt.endProcesses(func(*process) bool { return true })
 	if err := a.cfg.Dispatcher.ReleaseThread(ctx, threadID); err != nil {

@@ -33,6 +33,9 @@ type live struct {
 	placing sync.Mutex
 	// memory is what was accepted for the session; read through remembered.
 	memory  approval.Memory
+	// parent and depth tell where a sub-agent stands; fixed after load.
+	parent string
+	depth  int32
 	recall  sync.Once
 	servers servers
 
@@ -42,6 +45,7 @@ type live struct {
 	principal  string
 	ephemeral  bool
 	originator string
+	agents     subAgents
 	settings   *heddlev1.ThreadSettings
 	usage      *heddlev1.ThreadTokenUsage
 	goal       *heddlev1.Goal
@@ -134,6 +138,7 @@ func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
 	defer lt.mu.Unlock()
 	lt.epoch = epoch
 	lt.principal = row.GetPrincipal()
+	lt.parent, lt.depth = row.GetParentThreadId(), row.GetAgentDepth()
 	lt.queued = true
 	lt.ephemeral = row.GetEphemeral()
 	lt.originator = row.GetOriginator()

@@ -165,7 +165,7 @@ func (p *resumption) itemStarted(item *heddlev1.Item, items map[string]*heddlev1
 		p.shell = true
 		return
 	}
-	if item.GetCommandExecution() == nil && item.GetFileChange() == nil && item.GetDynamicToolCall() == nil && item.GetMcpToolCall() == nil {
+	if item.GetCommandExecution() == nil && item.GetFileChange() == nil && item.GetDynamicToolCall() == nil && item.GetMcpToolCall() == nil && item.GetAgentCall() == nil {
 		return
 	}
 	if c := p.calls[item.GetId()]; c != nil && c.item == nil {

@@ -112,6 +112,7 @@ type Runtime struct {
 	// CompactPrompt asks for the summary; empty means the built-in text.
 	CompactPrompt string
 	Tools         tool.Options
+	Agents        Agents
 	// Env is the filtered environment of commands, sorted "K=V".
 	Env []string
 	// SkillEnabled reports whether a skill may be used; nil means that none may.

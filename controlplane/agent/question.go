@@ -79,6 +79,9 @@ func (t *turn) resumeAsked(c *pastCall) *call {
 		}
 		return k
 	}
+	if c.item.GetAgentCall() != nil {
+		return t.resumeAgents(c)
+	}
 	if c.item.GetMcpToolCall() != nil {
 		k.do = func(ctx context.Context) result { return t.resumeMCP(ctx, c) }
 		return k

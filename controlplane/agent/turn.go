@@ -219,6 +219,9 @@ func (t *turn) run() {
 		return
 	}
 	t.leaveReview(err)
+	if i, ok := errors.AsType[*interruption](err); ok {
+		t.agent.stopAgents(t.lt.id, i.cause)
+	}
 	t.finish(err)
 }
 

@@ -113,6 +113,11 @@ func (s *threadService) create(ctx context.Context, caller string, row *heddlev1
 	return stored, nil
 }
 
+// CreateThread makes a thread for an agent of a session.
+func (s *Server) CreateThread(ctx context.Context, sessionID string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
+	return (&threadService{Server: s}).create(ctx, sessionID, row)
+}
+
 // look looks at the workspace where an executor is there to do it at once.
 func (s *threadService) look(ctx context.Context, row *heddlev1.Thread) *executorv1.Inspection {
 	there := slices.ContainsFunc(s.cfg.Fleet.Status(), func(e *heddlev1.ExecutorStatus) bool { return e.GetConnected() })
@@ -186,6 +191,7 @@ func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRe
 		}
 	}
 	resp := &heddlev1.LoadThreadResponse{ActiveTurn: active}
+	resp.RunningAgents = s.cfg.Agent.RunningAgents(id)
 	// The row is read after the pending approvals, so that its seq covers them.
 	if resp.PendingApprovals, err = s.store.PendingApprovals(ctx, id); err != nil {
 		return nil, err

@@ -316,6 +316,9 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 			Escalation: s.GetApprovalPolicy() != approval.Never,
 		},
 	}
+	if c.FeatureOn("multi_agent") {
+		rt.Agents = agents(c)
+	}
 	if c.FeatureOn("skills") {
 		rt.SkillEnabled = c.SkillEnabled
 	}
@@ -334,6 +337,19 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		rt.ApprovalTimeout = time.Duration(secs) * time.Second
 	}
 	return rt, nil
+}
+
+// agents are the limits of sub-agents: of the table [agents], else six that may
+// not start others.
+func agents(c *config.Config) agent.Agents {
+	a := agent.Agents{Max: 6, Depth: 1}
+	if n, ok := c.Value("agents.max_threads").(int64); ok && n > 0 {
+		a.Max = int(min(n, 64))
+	}
+	if n, ok := c.Value("agents.max_depth").(int64); ok && n >= 0 {
+		a.Depth = int(min(n, 8))
+	}
+	return a
 }
 
 // quiet are variables that keep programs from paging, colouring and asking.

@@ -168,6 +168,10 @@ func sources(kinds []protocol.SourceKind) []string {
 	out := make([]string, len(kinds))
 	for i, k := range kinds {
 		out[i] = string(k)
+		if k == "subAgent" {
+			// It stands for all kinds of them.
+			out = append(out, "subAgentThreadSpawn")
+		}
 	}
 	return out
 }

@@ -45,7 +45,11 @@ func (sub *subscription) run(after uint64) {
 	defer stop()
 	cur := &cursor{feed: sub.thread.feed, after: after}
 	err := cur.each(sub.ctx, func(e *heddlev1.Event) error {
-		return sub.tr.event(sub.ctx, e, sub.send)
+		err := sub.tr.event(sub.ctx, e, sub.send)
+		for _, id := range started(e) {
+			sub.thread.srv.followAgent(sub.ctx, sub.client, id, true)
+		}
+		return err
 	})
 	if err != nil && sub.ctx.Err() == nil {
 		sub.thread.srv.log.Info("subscription ended", "thread", sub.thread.id, "error", err)

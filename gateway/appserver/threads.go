@@ -133,6 +133,9 @@ func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadRe
 	r.then(func() {
 		defer release()
 		s.welcome(r.client, t, lastTurn, pending)
+		for _, id := range resp.GetRunningAgents() {
+			s.followAgent(r.client.ctx, r.client, id, false)
+		}
 	})
 	return out, nil
 }

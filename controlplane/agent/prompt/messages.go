@@ -37,6 +37,12 @@ func Summary(text string) *heddlev1.HistoryEntry {
 	return message("user", "The conversation so far was replaced by this summary, written by the model that worked on it. Go on from here; do not repeat what is done.\n\n"+text)
 }
 
+// SubAgent returns the user message that says what became of a sub-agent's work;
+// note is JSON.
+func SubAgent(note string) *heddlev1.HistoryEntry {
+	return message("user", "<subagent_notification>\n"+note+"\n</subagent_notification>")
+}
+
 // RuleAdded returns the developer message after a rule was added by an approval.
 func RuleAdded(prefix []string) *heddlev1.HistoryEntry {
 	return message("developer", "The user allowed commands with this prefix for good: "+prefixText(prefix))

@@ -34,6 +34,13 @@ func Parse(c *heddlev1.ToolCall) (Call, error) {
 		}
 		return nil, &Error{Output: "unsupported custom tool call: " + c.GetName()}
 	}
+	if isAgents(c.GetName()) && (c.GetNamespace() == "" || c.GetNamespace() == AgentsNamespace) {
+		call, err := parseAgents(c.GetName(), c.GetArguments())
+		if err != nil {
+			return nil, &Error{Output: "failed to parse function arguments: " + err.Error()}
+		}
+		return call, nil
+	}
 	if c.GetNamespace() != "" {
 		return nil, &Error{Output: "unsupported call: " + c.GetName()}
 	}

@@ -21,6 +21,9 @@ func Specs(o Options) []model.Tool {
 	if o.ViewImage {
 		tools = append(tools, function(NameViewImage, "Look at an image file of the workspace.", object(props{"path": text("Path of the image file, absolute or relative to the working folder.")}, "path")))
 	}
+	if o.Agents {
+		tools = append(tools, agentSpecs()...)
+	}
 	if o.Goals {
 		tools = append(tools, goalSpecs()...)
 	}

@@ -35,6 +35,8 @@ type Options struct {
 	RequestUserInput bool
 	// Goals offers get_goal, create_goal and update_goal.
 	Goals bool
+	// Agents offers the tools that deal with sub-agents.
+	Agents bool
 	// Escalation adds sandbox_permissions, justification and prefix_rule.
 	Escalation bool
 	// Extra are appended as they are (dynamic and MCP tools).
@@ -42,7 +44,7 @@ type Options struct {
 }
 
 // Call is a parsed tool call: *ExecCommand, *WriteStdin, *ApplyPatch,
-// *UpdatePlan, *ViewImage or *RequestUserInput.
+// *UpdatePlan, *ViewImage, *RequestUserInput, *Goal or *Agents.
 type Call interface{ call() }
 
 // ExecCommand runs a shell command.

@@ -146,6 +146,8 @@ func FromItem(it *heddlev1.Item, o ItemOptions) any {
 		return fromMCP(it, c.McpToolCall, base("mcpToolCall"))
 	case *heddlev1.Item_DynamicToolCall:
 		return fromDynamic(it, c.DynamicToolCall, base("dynamicToolCall"))
+	case *heddlev1.Item_AgentCall:
+		return fromAgentCall(it, c.AgentCall, base("collabAgentToolCall"))
 	case *heddlev1.Item_ImageView:
 		return pathItem{base("imageView"), c.ImageView.GetPath()}
 	case *heddlev1.Item_ContextCompaction:

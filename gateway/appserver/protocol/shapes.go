@@ -119,7 +119,7 @@ func FromThread(t *heddlev1.Thread, status Status, path string) Thread {
 		ModelProvider: s.GetModelProvider(), Model: opt(s.GetModel()), ReasoningEffort: opt(s.GetReasoningEffort()),
 		CreatedAt: t.GetCreatedAtMs() / 1000, UpdatedAt: t.GetUpdatedAtMs() / 1000, RecencyAt: t.GetUpdatedAtMs() / 1000,
 		Status: status, Cwd: s.GetCwd(), CliVersion: t.GetVersion(), Originator: opt(t.GetOriginator()),
-		Source: sourceOf(t.GetSource()), ThreadSource: opt(t.GetThreadSource()),
+		Source: fromSource(t), ThreadSource: opt(t.GetThreadSource()),
 		ProjectID: opt(t.GetProjectId()), AgentNickname: opt(t.GetAgentNickname()), AgentRole: opt(t.GetAgentRole()), Name: opt(t.GetName()), Turns: []Turn{},
 	}
 	if !t.GetEphemeral() {

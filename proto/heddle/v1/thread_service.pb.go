@@ -1553,7 +1553,9 @@ type LoadThreadResponse struct {
 	Thread           *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
 	PendingApprovals []*Approval            `protobuf:"bytes,2,rep,name=pending_approvals,json=pendingApprovals,proto3" json:"pending_approvals,omitempty"`
 	// The running turn, when there is one.
-	ActiveTurn    *Turn `protobuf:"bytes,3,opt,name=active_turn,json=activeTurn,proto3" json:"active_turn,omitempty"`
+	ActiveTurn *Turn `protobuf:"bytes,3,opt,name=active_turn,json=activeTurn,proto3" json:"active_turn,omitempty"`
+	// The sub-agents of the thread whose turns run.
+	RunningAgents []string `protobuf:"bytes,4,rep,name=running_agents,json=runningAgents,proto3" json:"running_agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1605,6 +1607,13 @@ func (x *LoadThreadResponse) GetPendingApprovals() []*Approval {
 func (x *LoadThreadResponse) GetActiveTurn() *Turn {
 	if x != nil {
 		return x.ActiveTurn
+	}
+	return nil
+}
+
+func (x *LoadThreadResponse) GetRunningAgents() []string {
+	if x != nil {
+		return x.RunningAgents
 	}
 	return nil
 }
@@ -4079,12 +4088,13 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"g\n" +
 	"\x11LoadThreadRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x125\n" +
-	"\bsettings\x18\x02 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\"\xb3\x01\n" +
+	"\bsettings\x18\x02 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\"\xda\x01\n" +
 	"\x12LoadThreadResponse\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\x12@\n" +
 	"\x11pending_approvals\x18\x02 \x03(\v2\x13.heddle.v1.ApprovalR\x10pendingApprovals\x120\n" +
 	"\vactive_turn\x18\x03 \x01(\v2\x0f.heddle.v1.TurnR\n" +
-	"activeTurn\"2\n" +
+	"activeTurn\x12%\n" +
+	"\x0erunning_agents\x18\x04 \x03(\tR\rrunningAgents\"2\n" +
 	"\x13UnloadThreadRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\"\x16\n" +
 	"\x14UnloadThreadResponse\"\xea\x03\n" +
