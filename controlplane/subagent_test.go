@@ -23,7 +23,9 @@ type agentModel struct {
 	scripts  map[string]func(results []string) reply
 }
 
-func (m *agentModel) Client(config.Provider, func(string) string) (model.Client, error) { return m, nil }
+func (m *agentModel) Client(config.Provider, func(string) string) (model.Client, error) {
+	return m, nil
+}
 
 func (m *agentModel) Stream(ctx context.Context, req model.Request, yield func(model.Event) error) error {
 	said, results := "", []string{}

@@ -32,10 +32,10 @@ type live struct {
 	// placing serialises the first look at where folders lead.
 	placing sync.Mutex
 	// memory is what was accepted for the session; read through remembered.
-	memory  approval.Memory
+	memory approval.Memory
 	// parent and depth tell where a sub-agent stands; fixed after load.
-	parent string
-	depth  int32
+	parent  string
+	depth   int32
 	recall  sync.Once
 	servers servers
 
