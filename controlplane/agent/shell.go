@@ -143,7 +143,10 @@ func (t *turn) shellTurn() error {
 func (t *turn) shellOf() (*process, error) {
 	if t.resume != nil && t.resume.shell {
 		for _, p := range t.lt.processes(func(p *process) bool { return p.turnID == t.id() }) {
+			// It may end meanwhile, and be told of then.
+			p.mu.Lock()
 			p.command = t.row.GetTask().GetShell().GetCommand()
+			p.mu.Unlock()
 			return p, nil
 		}
 		return nil, nil
