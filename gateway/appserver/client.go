@@ -43,6 +43,7 @@ type client struct {
 	asked    map[int64]*heddlev1.Approval
 	execs    map[execKey]*execution
 	inFlight int
+	running  map[runningKey]*context.CancelCauseFunc
 	// asking are the bytes of the requests that are worked on.
 	asking int
 	// pages has room for the large answers that are made at a time.
@@ -55,7 +56,7 @@ func (s *Server) Serve(ctx context.Context, stream jsonrpc.Stream) error {
 	defer cancel()
 	c := &client{
 		srv: s, conn: jsonrpc.NewConn(stream), ctx: ctx, cancel: cancel, id: uuid.NewString(),
-		subs: map[string]*subscription{}, lanes: map[string][]func(){}, asked: map[int64]*heddlev1.Approval{}, execs: map[execKey]*execution{},
+		subs: map[string]*subscription{}, lanes: map[string][]func(){}, asked: map[int64]*heddlev1.Approval{}, execs: map[execKey]*execution{}, running: map[runningKey]*context.CancelCauseFunc{},
 		searches: newSearches(), pages: make(chan struct{}, s.limits.Pages),
 	}
 	c.watches = newWatches(c)

@@ -247,6 +247,8 @@ func tooLarge(v any) bool {
 	return err == nil && len(data) > maxAnswer
 }
 
+const textNoAnchor = "cursor.itemId does not identify an item in the requested history scope"
+
 type itemEntry struct {
 	TurnID        string `json:"turnId"`
 	Item          any    `json:"item"`
@@ -258,16 +260,22 @@ type itemEntry struct {
 func (s *Server) itemsList(ctx context.Context, r *call, p *protocol.ItemsListParams) (any, error) {
 	req := &heddlev1.ListItemsRequest{ThreadId: p.ThreadID, TurnId: text(p.TurnID), PageSize: pageSize(p.Limit), Descending: text(p.SortDirection) == "desc"}
 	if p.Cursor != nil {
-		if p.Cursor.ItemID != "" {
-			return nil, invalid("thread/items/list from an item is not supported by this server")
+		if p.Cursor.Anchor && text(p.TurnID) == "" {
+			return nil, params("turnId is required when cursor is an item anchor")
 		}
-		req.PageToken = p.Cursor.Token
+		req.PageToken, req.AfterItemId = p.Cursor.Token, p.Cursor.ItemID
+		if p.Cursor.Anchor && p.Cursor.ItemID == "" {
+			return nil, params(textNoAnchor)
+		}
 	}
 	opts := protocol.ItemOptions{Extended: r.client.isExtended(), DeferOutput: defers(p)}
 	for {
 		resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListItemsResponse, error) {
 			return c.ListItems(ctx, req)
 		})
+		if req.GetAfterItemId() != "" && (errdefs.Is(err, errdefs.ItemNotFound) || errdefs.Is(err, errdefs.TurnNotFound)) {
+			return nil, params(textNoAnchor)
+		}
 		if err != nil {
 			return nil, named(badCursor(err, req.GetPageToken()), textNotLoaded, p.ThreadID)
 		}

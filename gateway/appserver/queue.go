@@ -28,6 +28,9 @@ func queueTable(method string) (entry, bool) {
 	case "thread/queue/start":
 		return handle((*Server).queueStart), true
 	}
+	if e, ok := searchTable(method); ok {
+		return e, true
+	}
 	return organizeTable(method)
 }
 

@@ -83,8 +83,11 @@ func (s *Server) threadStart(ctx context.Context, r *call, p *protocol.ThreadSta
 }
 
 func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadResumeParams) (any, error) {
-	if p.Path != nil || p.History != nil {
-		return nil, invalid("thread/resume by path or history is not supported by this server")
+	if p.Path != nil {
+		return nil, invalid("thread/resume by path is not supported by this server")
+	}
+	if p.History != nil {
+		return s.resumeHistory(ctx, r, p)
 	}
 	settings, err := s.settle(resumeSettings(p))
 	if err != nil {

@@ -145,29 +145,6 @@ func (s *Server) timelineList(ctx context.Context, r *call, p *protocol.ThreadPa
 	}
 }
 
-func (s *Server) threadSearch(ctx context.Context, _ *call, p *protocol.SearchParams) (any, error) {
-	if strings.TrimSpace(p.SearchTerm) == "" {
-		return nil, invalid("searchTerm must not be empty")
-	}
-	if p.Cursor != nil && *p.Cursor == "" {
-		return nil, invalid("invalid cursor: ")
-	}
-	resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.SearchThreadsResponse, error) {
-		return c.SearchThreads(ctx, &heddlev1.SearchThreadsRequest{Term: p.SearchTerm, List: &heddlev1.ListThreadsRequest{
-			PageSize: pageSize(p.Limit), PageToken: text(p.Cursor), Ascending: text(p.SortDirection) == "asc", Archived: p.Archived != nil && *p.Archived,
-			WithTurns: true, SortKey: sortKey(text(p.SortKey)), Sources: sources(p.SourceKinds),
-		}})
-	})
-	if err != nil {
-		return nil, badCursor(err, text(p.Cursor))
-	}
-	data := []any{}
-	for _, f := range resp.GetThreads() {
-		data = append(data, list{"thread": s.wire(f.GetThread()), "snippet": f.GetSnippet()})
-	}
-	return list{"data": data, "nextCursor": cursorText(resp.GetNextPageToken()), "backwardsCursor": cursorText(resp.GetPreviousPageToken())}, nil
-}
-
 func (s *Server) searchOccurrences(ctx context.Context, _ *call, p *protocol.OccurrencesParams) (any, error) {
 	if strings.TrimSpace(p.SearchTerm) == "" {
 		return nil, invalid("searchTerm must not be empty")

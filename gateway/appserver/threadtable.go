@@ -30,8 +30,6 @@ func threadTable(method string) (entry, bool) {
 		return handle((*Server).itemsRead), true
 	case "thread/timeline/list":
 		return handle((*Server).timelineList), true
-	case "thread/search":
-		return handle((*Server).threadSearch), true
 	case "thread/searchOccurrences":
 		return handle((*Server).searchOccurrences), true
 	}

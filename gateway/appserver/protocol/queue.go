@@ -52,3 +52,24 @@ func FromQueued(m *heddlev1.QueuedMessage) QueuedSubmission {
 		ID: m.GetId(), Input: fromInput(m.GetInput().GetParts()), ClientUserMessageID: m.GetInput().GetClientId(), ClientMetadata: m.GetClientMetadata(),
 	}
 }
+
+// SampleParams ask a thread's model beside the conversation.
+type SampleParams struct {
+	ThreadID          string            `wire:"threadId"`
+	ExpectedTurnID    string            `wire:"expectedTurnId"`
+	Prompt            string            `wire:"prompt"`
+	AllowInProgress   bool              `wire:"allowInProgressTurn,default"`
+	DisableMCP        bool              `wire:"disableMcp,default"`
+	Effort            *Effort           `wire:"effort,opt"`
+	InterruptOnCancel *bool             `wire:"interruptOnCancel,opt"`
+	ClientMetadata    map[string]string `wire:"responsesapiClientMetadata,opt"`
+	ThreadSource      *string           `wire:"threadSource,opt"`
+	TurnTrigger       *string           `wire:"turnTrigger,opt"`
+}
+
+// PlanParams show an approved plan to a thread's model.
+type PlanParams struct {
+	ThreadID       string  `wire:"threadId"`
+	Markdown       string  `wire:"markdown"`
+	AttachmentPath *string `wire:"attachmentPath,opt"`
+}

@@ -362,7 +362,9 @@ func (f *CwdFilter) decodeWire(raw []byte) error {
 
 // ItemsCursor is an opaque cursor or the anchor at an item.
 type ItemsCursor struct {
-	Token  string
+	Token string
+	// Anchor says that it is an item, behind which the page begins.
+	Anchor bool
 	ItemID string
 }
 
@@ -380,7 +382,7 @@ func (c *ItemsCursor) decodeWire(raw []byte) error {
 	if _, err := Decode(raw, &anchor); err != nil || anchor.Type != "item" {
 		return errors.New("data did not match any variant of untagged enum ThreadItemsListCursor")
 	}
-	c.ItemID = anchor.ItemID
+	c.Anchor, c.ItemID = true, anchor.ItemID
 	return nil
 }
 
