@@ -15,9 +15,9 @@ type catalogService struct {
 	*Server
 }
 
-func (s *catalogService) ListModels(_ context.Context, r *heddlev1.ListModelsRequest) (*heddlev1.ListModelsResponse, error) {
+func (s *catalogService) ListModels(ctx context.Context, r *heddlev1.ListModelsRequest) (*heddlev1.ListModelsResponse, error) {
 	resp := &heddlev1.ListModelsResponse{}
-	for _, m := range s.cfg.Models.List(r.GetIncludeHidden()) {
+	for _, m := range s.cfg.Settings.ListModels(ctx, sessionID(ctx), r.GetIncludeHidden()) {
 		out := &heddlev1.Model{
 			Id: m.ID, DisplayName: m.DisplayName, Description: m.Description, Hidden: m.Hidden, IsDefault: m.Default,
 			DefaultReasoningEffort: m.DefaultEffort, InputModalities: m.Modalities, ContextWindow: m.ContextWindow, FreeformApplyPatch: m.FreeformPatch,

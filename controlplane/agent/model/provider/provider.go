@@ -38,6 +38,7 @@ type Set struct {
 	mu      sync.Mutex
 	clients map[string]model.Client
 	scripts map[string]*script
+	lists   map[string]modelList
 }
 
 // script is one script file as it was when it was read.

@@ -108,3 +108,40 @@ func TestScripted(t *testing.T) {
 		t.Errorf("broken script: %v", err)
 	}
 }
+
+func TestModels(t *testing.T) {
+	var asked []string
+	status := http.StatusOK
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path+" "+r.Header.Get("Authorization")+r.Header.Get("X-Api-Key"))
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"object":"list","data":[{"id":"a"},{"id":""},{"id":"b"}]}`)
+	}))
+	defer srv.Close()
+	getenv := func(string) string { return "k" }
+	s := New(Config{})
+	chat := config.Provider{ID: "c", Name: "c", BaseURL: srv.URL + "/v1", EnvKey: "K", WireAPI: config.WireChat}
+	for range 2 {
+		if names, err := s.Models(t.Context(), chat, getenv); err != nil || fmt.Sprint(names) != "[a b]" {
+			t.Errorf("%v, %v", names, err)
+		}
+	}
+	claude := config.Provider{ID: "d", Name: "d", BaseURL: srv.URL, EnvKey: "K", WireAPI: config.WireAnthropic}
+	if names, err := s.Models(t.Context(), claude, getenv); err != nil || len(names) != 2 {
+		t.Errorf("%v, %v", names, err)
+	}
+	status = http.StatusNotFound
+	other := chat
+	other.Name = "other"
+	for range 2 {
+		if names, err := s.Models(t.Context(), other, getenv); err == nil || names != nil {
+			t.Errorf("%v, %v", names, err)
+		}
+	}
+	if got := fmt.Sprint(asked); got != "[/v1/models Bearer k /v1/models k /v1/models Bearer k]" {
+		t.Errorf("asked %s", got)
+	}
+	if _, err := s.Models(t.Context(), chat, nil); err == nil || !strings.Contains(err.Error(), "`K`") {
+		t.Errorf("without a key: %v", err)
+	}
+}
