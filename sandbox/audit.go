@@ -5,13 +5,26 @@ import (
 	"os"
 )
 
+// maxViolations bounds what one result tells.
+const maxViolations = 100
+
+// boundViolations says how many more there were. All of them were acted on.
+func boundViolations(list []Violation) []Violation {
+	if len(list) <= maxViolations {
+		return list
+	}
+	more := Violation{Path: list[maxViolations].Path, What: fmt.Sprintf("this and %d more were found and treated alike; the quarantine holds them", len(list)-maxViolations-1),
+		Quarantine: list[maxViolations].Quarantine}
+	return append(list[:maxViolations:maxViolations], more)
+}
+
 // audit looks for what no mount prevents: a protected name that did not exist and was created, or a protected
 // link that was replaced. It moves what it finds out of the workspace.
 func (pl *plan) audit(quarantine string) []Violation {
 	var out []Violation
 	for _, path := range pl.absent {
 		if _, err := os.Lstat(path); err == nil {
-			out = append(out, remove(path, quarantine, "a command created this protected name"))
+			out = append(out, remove(path, quarantine, "this protected name appeared while a command ran; if it is yours, take it back from there"))
 		}
 	}
 	for _, id := range pl.guarded {

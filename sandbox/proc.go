@@ -250,6 +250,7 @@ func (p *Proc) follow(timeout time.Duration) {
 	if p.scan != nil {
 		p.result.Violations = append(p.result.Violations, p.scan.end(p.result.Duration)...)
 	}
+	p.result.Violations = boundViolations(p.result.Violations)
 }
 
 func (p *Proc) grace() time.Duration {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -75,6 +76,9 @@ func moveAway(path, quarantine string) (string, error) {
 	defer unix.Close(dir)
 	to := filepath.Join(quarantine, randomID()+"-"+filepath.Base(path))
 	err = unix.Renameat(dir, filepath.Base(path), unix.AT_FDCWD, to)
+	if errors.Is(err, unix.EACCES) && permit(dir, filepath.Base(path)) == nil {
+		err = unix.Renameat(dir, filepath.Base(path), unix.AT_FDCWD, to)
+	}
 	if errors.Is(err, unix.EXDEV) {
 		err = moveAcross(dir, filepath.Base(path), to)
 	}
@@ -82,6 +86,16 @@ func moveAway(path, quarantine string) (string, error) {
 		return "", &os.PathError{Op: "move", Path: path, Err: err}
 	}
 	return to, nil
+}
+
+// permit gives us back the right to move a directory of ours, of which a command took it.
+func permit(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o700)
 }
 
 // maxCopy bounds what is copied of a file that goes to another file system.
@@ -109,11 +123,8 @@ func moveAcross(dir int, name, to string) error {
 		if err != nil {
 			return err
 		}
-		err = os.CopyFS(to, sub.FS())
+		keepCopy(sub, to)
 		sub.Close()
-		if err != nil { // a device, a link to outside: the content is not worth keeping unsafe names for
-			_ = os.RemoveAll(to)
-		}
 	case fi.Mode()&os.ModeSymlink != 0:
 		if link, err := r.Readlink(aside); err == nil {
 			_ = os.Symlink(link, to)
@@ -124,6 +135,46 @@ func moveAcross(dir int, name, to string) error {
 		}
 	}
 	return r.RemoveAll(aside)
+}
+
+// maxKept bounds how many names are copied of a directory.
+const maxKept = 10000
+
+// keepCopy copies what it can of the directories and regular files in r, within the bounds: a command could have made
+// more than fits where the copy goes. The rest is not worth keeping.
+func keepCopy(r *os.Root, to string) {
+	names, left := 0, int64(4*maxCopy)
+	_ = fs.WalkDir(r.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir
+		}
+		if names++; names > maxKept || left <= 0 {
+			return fs.SkipAll
+		}
+		at := filepath.Join(to, name)
+		switch {
+		case d.IsDir():
+			return os.Mkdir(at, 0o700)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		from, err := r.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil
+		}
+		defer from.Close()
+		fi, err := from.Stat()
+		if err != nil || !fi.Mode().IsRegular() {
+			return nil
+		}
+		out, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(out, io.LimitReader(from, min(left, maxCopy)))
+		left -= n
+		return errors.Join(err, out.Close())
+	})
 }
 
 // replaceBelow keeps a copy of a file in the quarantine and gives it new content, with owner and mode kept.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -61,6 +62,8 @@ type scanner struct {
 
 	mu      sync.Mutex
 	running int
+	blind   moment // since when something could not be read; valid while unread
+	unread  bool
 	since   moment    // changes from here on may be those of commands; valid while something runs
 	dirty   bool      // a file action was not followed by a look yet
 	acted   time.Time // when the last file action ended
@@ -184,7 +187,32 @@ func (sc *scanner) leave() {
 func (sc *scanner) ran() (moment, bool) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	return sc.since, sc.running > 0 || sc.dirty
+	switch ran := sc.running > 0 || sc.dirty; {
+	case sc.unread: // what a command made there is not known yet
+		return sc.blind, true
+	default:
+		return sc.since, ran
+	}
+}
+
+// sawAll tells whether a look could read everything that is ours. A command can take itself the right to read what
+// it planted, and give it back later.
+func (sc *scanner) sawAll(all bool) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if !all && !sc.unread && (sc.running > 0 || sc.dirty) {
+		sc.blind, sc.unread = sc.since, true
+	}
+	if all {
+		sc.unread = false
+	}
+}
+
+// closed notes something that could not be read since commands ran. What belongs to others is not theirs to open again.
+func (p *pass) closed(err error, st unix.Stat_t, path string) {
+	if errors.Is(err, unix.EACCES) && int(st.Uid) == os.Geteuid() && !p.users(p.kind(st.Dev, path), st.Ctim.Nano()) {
+		p.shut = true
+	}
 }
 
 // end looks at what a command that took d left, and returns that with what was found late of earlier ones.
@@ -282,6 +310,7 @@ type pass struct {
 	now   moment     // when it began
 	queue []scanStep // directories that were never read: broad before deep, so that the bounds fall on the deepest
 	out   []Violation
+	shut  bool // something of ours could not be read
 }
 
 type scanStep struct {
@@ -330,6 +359,7 @@ func (p *pass) run() []Violation {
 			}
 		}
 	}
+	p.sawAll(!p.shut)
 	p.size.Store(int64(p.dirs + 8*len(p.repos)))
 	return p.out
 }
@@ -375,7 +405,7 @@ func (p *pass) visit(d *scanDir, path string, depth int) bool {
 	id, ctime := fileID{st.Dev, st.Ino}, st.Ctim.Nano()
 	if d.id != id || d.ctime != ctime || d.again {
 		d.id, d.ctime, d.again = id, ctime, !p.kind(st.Dev, path).before(ctime, p.now.today())
-		p.read(d, path, depth)
+		p.closed(p.read(d, path, depth), st, path)
 	}
 	if len(d.kids) == 0 {
 		return true
@@ -399,12 +429,12 @@ func (p *pass) forget(d *scanDir) {
 }
 
 // read lists a directory, keeps the directories in it that are known and notes the new ones.
-func (p *pass) read(d *scanDir, path string, depth int) {
+func (p *pass) read(d *scanDir, path string, depth int) error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
 		d.again = true
-		return
+		return err
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
@@ -461,7 +491,7 @@ func (p *pass) read(d *scanDir, path string, depth int) {
 	}
 	layout := head && objects && refs && !d.git // git takes such a directory for a repository
 	if !found && !layout {
-		return
+		return nil
 	}
 	// Names may have come since the change time was looked at.
 	var st unix.Stat_t
@@ -483,6 +513,7 @@ func (p *pass) read(d *scanDir, path string, depth int) {
 			return k.name != "modules"
 		})
 	}
+	return nil
 }
 
 // pointer looks at a .git that is a file or a link. What it leads to is a repository, wherever it lies.

@@ -102,10 +102,15 @@ func (p *pass) check(path string, r *repo) {
 	}
 	kind, before := p.kind(st.Dev, path), len(r.watch)
 	dir, err := openDir(path)
+	if err == nil {
+		defer unix.Close(dir)
+		err = unix.Faccessat(dir, ".", unix.R_OK|unix.X_OK, 0)
+	}
 	if err != nil {
+		r.again = true
+		p.closed(err, st, path)
 		return
 	}
-	defer unix.Close(dir)
 	in := &inspection{p: p, path: path, dir: dir}
 	in.all()
 	slices.Sort(in.watch)

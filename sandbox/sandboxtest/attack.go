@@ -190,9 +190,18 @@ var attacks = map[string]func(args []string) error{
 		defer l.Close()
 		return dial("unix", a[0])
 	},
-	"chown":          func(a []string) error { return os.Chown(a[0], os.Getuid(), os.Getgid()) },
-	"setxattr":       func(a []string) error { return unix.Setxattr(a[0], "user.x", []byte("y"), 0) },
-	"setuid-0":       func([]string) error { return unix.Setresuid(0, 0, 0) },
+	"chown":       func(a []string) error { return os.Chown(a[0], os.Getuid(), os.Getgid()) },
+	"setxattr":    func(a []string) error { return unix.Setxattr(a[0], "user.x", []byte("y"), 0) },
+	"setuid-0":    func([]string) error { return unix.Setresuid(0, 0, 0) },
+	"exchange":    func(a []string) error { return exchange(a[0], a[1]) },
+	"setuid-file": setuidFile,
+	"bind-unix": func(a []string) error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrUnix{Name: a[0]})
+	},
 	"kill":           func(a []string) error { pid, _ := strconv.Atoi(a[0]); return unix.Kill(pid, unix.SIGKILL) },
 	"fds":            openFDs,
 	"core-limit":     coreLimit,
@@ -206,6 +215,33 @@ var attacks = map[string]func(args []string) error{
 		n, _ := strconv.ParseInt(a[1], 10, 64)
 		return unix.Fallocate(int(f.Fd()), 0, 0, n)
 	},
+}
+
+// setuidFile makes a program with the set-user-id bit by one of the calls that can.
+func setuidFile(a []string) error {
+	how, path := a[0], a[1]
+	mode := uint32(0o755)
+	if how == "open" {
+		mode |= unix.S_ISUID
+	}
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR, mode)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Write(fd, []byte("#!/bin/sh\n")); err != nil {
+		return err
+	}
+	switch how {
+	case "chmod":
+		return syscall.Chmod(path, mode|unix.S_ISUID)
+	case "fchmod":
+		return unix.Fchmod(fd, mode|unix.S_ISUID)
+	case "fchmodat":
+		return unix.Fchmodat(unix.AT_FDCWD, path, mode|unix.S_ISUID, 0)
+	case "fchmodat2":
+		return unix.Fchmodat(unix.AT_FDCWD, path, mode|unix.S_ISUID, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	return nil
 }
 
 func clone3User([]string) error {

@@ -3,10 +3,12 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -127,6 +129,8 @@ func redirectRace(e *Env) Verdict {
 		defer close(done)
 		for !stop.Load() {
 			_ = exchange(filepath.Join(w, "a"), filepath.Join(w, "link"))
+			_ = exchange(filepath.Join(w, "a"), filepath.Join(w, "link"))
+			time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond) // so that some commands do start
 		}
 	}()
 	started := 0

@@ -31,7 +31,7 @@ type Row struct {
 // Rows returns the table.
 func Rows() []Row {
 	var all []Row
-	for _, part := range [][]Row{fileRows, gitRows, hookRows, mountRows, kernelRows, processRows, limitRows, networkRows, proxyRows, leakRows, pinRows, denyRows, caseRows} {
+	for _, part := range [][]Row{fileRows, gitRows, hookRows, mountRows, kernelRows, processRows, limitRows, networkRows, proxyRows, leakRows, pinRows, denyRows, trustRows, caseRows} {
 		all = append(all, part...)
 	}
 	return all

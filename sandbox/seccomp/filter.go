@@ -22,6 +22,7 @@ const (
 	offArch = 4
 	offArg0 = 16 // low half of the first argument, little endian
 	offArg1 = 24
+	offArg2 = 32
 
 	setModeFilter = 1
 	flagTsync     = 1
@@ -84,6 +85,14 @@ func program(supervised bool) []unix.SockFilter {
 	}
 	block(unix.SYS_CLONE, flags(offArg0, newNamespaces)...)
 	block(unix.SYS_UNSHARE, flags(offArg0, newNamespaces|unix.CLONE_NEWTIME)...)
+	// A program that gains its owner's rights outside, for whoever runs it there. One that is opened with this mode
+	// loses it with the first write.
+	block(unix.SYS_FCHMOD, flags(offArg1, unix.S_ISUID)...)
+	block(unix.SYS_FCHMODAT, flags(offArg2, unix.S_ISUID)...)
+	block(unix.SYS_FCHMODAT2, flags(offArg2, unix.S_ISUID)...)
+	if sysChmod != 0 {
+		block(sysChmod, flags(offArg1, unix.S_ISUID)...)
+	}
 	// Terminal injection; only the low half counts, as in the kernel's own comparison.
 	block(unix.SYS_IOCTL, stmt(ldAbs, offArg1), jump(jeq, unix.TIOCSTI, 1, 0), jump(jeq, tiocLinux, 0, 1),
 		errno(unix.EPERM), stmt(ret, retAllow))

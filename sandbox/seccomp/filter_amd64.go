@@ -8,3 +8,6 @@ const (
 )
 
 var refusedArch = []uint32{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_USELIB}
+
+// sysChmod is the oldest of the calls that set a mode; 0 where there is none.
+const sysChmod = unix.SYS_CHMOD

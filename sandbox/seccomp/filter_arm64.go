@@ -8,3 +8,6 @@ const (
 )
 
 var refusedArch = []uint32{unix.SYS_KEXEC_FILE_LOAD}
+
+// sysChmod is the oldest of the calls that set a mode; 0 where there is none.
+const sysChmod = 0
