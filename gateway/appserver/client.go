@@ -211,8 +211,9 @@ func (c *client) offer(n note) {
 }
 
 // tell sends a note to this connection alone, waiting for room.
-func (c *client) tell(method string, params any) {
-	n := note{method: method, params: params}
+func (c *client) tell(method string, params any) { c.tellNote(note{method: method, params: params}) }
+
+func (c *client) tellNote(n note) {
 	if !c.wants(n) {
 		return
 	}
@@ -221,7 +222,7 @@ func (c *client) tell(method string, params any) {
 		err = c.conn.Notify(c.ctx, data)
 	}
 	if err != nil {
-		c.srv.log.Debug("notification not sent", "method", method, "error", err)
+		c.srv.log.Debug("notification not sent", "method", n.method, "error", err)
 	}
 }
 
@@ -232,6 +233,8 @@ type call struct {
 	id     jsonrpc.ID
 	after  []func()
 	later  bool
+	// whole is set when the client asked for an answer of any size.
+	whole bool
 	// bytes is the size of the parameters.
 	bytes int
 }
@@ -267,6 +270,9 @@ func (r *call) answer(result any, err error) (flushed <-chan struct{}) {
 		return conn.RespondError(r.id, failure(err))
 	}
 	data := jsonrpc.EncodeResult(r.id, result)
+	if !whole(r.method) && !r.whole {
+		data = fit(data)
+	}
 	if _, waiting := conn.Backlog(); len(data) > smallAnswer && waiting > 0 && waiting+len(data) > r.client.srv.limits.ConnectionBytes {
 		return conn.RespondError(r.id, overloaded())
 	}

@@ -20,6 +20,8 @@ type note struct {
 	params any
 	// body is the encoded params, in place of params.
 	body []byte
+	// whole is set when the client asked for a message of any size.
+	whole bool
 	// seq is set on the one note that stands for an event.
 	seq uint64
 	// ask is a question to the client instead of a notification.
@@ -51,7 +53,11 @@ func (n *note) encode(now int64, extended bool, prev uint64) ([]byte, error) {
 		out = append(out, `,"prev":`...)
 		out = strconv.AppendUint(out, prev, 10)
 	}
-	return append(out, '}'), nil
+	out = append(out, '}')
+	if n.whole {
+		return out, nil
+	}
+	return fit(out), nil
 }
 
 // deltaPrefix is what all deltas of an item begin with.

@@ -103,7 +103,7 @@ func (s *Server) runSpawned(ctx context.Context, r *call, x *execution, start *h
 		s.log.Warn("a process was lost", "handle", x.key.id, "error", err)
 		r.client.tell("process/exited", exitedNote(x, &execOutcome{exited: &heddlev1.ExecExited{ExitCode: -1}}))
 	case answered:
-		r.client.tell("process/exited", exitedNote(x, out))
+		r.client.tellNote(note{method: "process/exited", params: exitedNote(x, out), whole: start.GetOutputCap() > maxLine})
 	case err != nil:
 		r.finish(nil, err)
 	default:

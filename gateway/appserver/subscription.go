@@ -127,7 +127,7 @@ func (c *client) ask(ctx context.Context, a *heddlev1.Approval) error {
 	if err != nil {
 		return err
 	}
-	return c.conn.Notify(ctx, data)
+	return c.conn.Notify(ctx, fit(data))
 }
 
 // closeAsk forgets a question; an answer that comes later is ignored.
