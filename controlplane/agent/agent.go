@@ -41,6 +41,8 @@ type Config struct {
 	// principal, MaxThreads the threads that are held open; 0 means 512, as many as
 	// of all, and 16384.
 	MaxTurns, MaxTurnsOf, MaxThreads int
+	// Notify tells the clients of a thread what its log cannot say; may be nil.
+	Notify func(threadID, message string)
 	// Version is written into user agents.
 	Version string
 	// Servers finds the MCP servers of a thread; nil means that there are none.

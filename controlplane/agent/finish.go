@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -73,7 +74,7 @@ func (t *turn) finish(err error) {
 	failpoint.Hit("agent/before-turn-end")
 	if t.lt.claims() != t.claimed {
 		// A commit failed in the meantime, and what was lost with it may be ours.
-		events = append(t.missing(), events...)
+		events = append(t.missing(nil), events...)
 	}
 	t.recordEnd(events)
 	t.dropDraft()
@@ -102,12 +103,12 @@ func (t *turn) mend(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 		return events
 	}
 	t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
-	return append(t.missing(), events...)
+	return append(t.missing(lost), events...)
 }
 
 // missing makes up for what was lost with failed commits: it closes what is open
 // in the log, and shows the accepted inputs that are no items.
-func (t *turn) missing() []*heddlev1.Event {
+func (t *turn) missing(lost error) []*heddlev1.Event {
 	ctx := context.WithoutCancel(t.agent.ctx)
 	events := t.missingInputs(ctx)
 	pending, err := t.agent.store.PendingApprovals(ctx, t.lt.id)
@@ -132,6 +133,7 @@ func (t *turn) missing() []*heddlev1.Event {
 		}
 		item = proto.CloneOf(item)
 		item.Status, item.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_FAILED, t.agent.now()
+		setError(item, &heddlev1.ActionError{Code: "not_recorded", Message: lostText(lost)})
 		events = append(events, itemCompleted(item))
 	}
 	return events
@@ -208,12 +210,16 @@ func (t *turn) recordEnd(events []*heddlev1.Event) {
 		kept := err == nil
 		if kept {
 			if err = t.lt.append(events...).Wait(context.WithoutCancel(t.agent.ctx)); err == nil {
+				if i >= finishAttempts {
+					t.notify("the store takes writes again: the end of the turn is recorded")
+				}
 				return
 			}
 		}
 		t.agent.cfg.Logger.Error("record the end of a turn", "thread", t.lt.id, "turn", t.id(), "attempt", i+1, "error", err)
 		if i+1 == finishAttempts {
 			close(t.stuck)
+			t.notify(fmt.Sprintf("the end of the turn cannot be recorded, since the store of %s takes no writes: %v. It is tried again every second until it can be; free space, or stop the control plane.", t.agent.where(), err))
 		}
 		if kept {
 			events = t.mend(events, err)

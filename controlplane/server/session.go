@@ -33,12 +33,19 @@ func (s *sessionService) Attach(r *heddlev1.AttachRequest, stream grpc.ServerStr
 	if err := stream.Send(&heddlev1.AttachResponse{Message: &heddlev1.AttachResponse_Attached{Attached: attached}}); err != nil {
 		return err
 	}
-	select {
-	case <-stream.Context().Done():
-		return nil
-	case <-a.Superseded():
-		return nil
-	case <-a.Draining():
+	for draining := false; !draining; {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-a.Superseded():
+			return nil
+		case n := <-a.Notices():
+			if err := stream.Send(&heddlev1.AttachResponse{Message: &heddlev1.AttachResponse_Notice{Notice: n}}); err != nil {
+				return err
+			}
+		case <-a.Draining():
+			draining = true
+		}
 	}
 	if err := stream.Send(&heddlev1.AttachResponse{Message: &heddlev1.AttachResponse_Draining{
 		Draining: &heddlev1.Draining{Reason: "the control plane stops"}}}); err != nil {

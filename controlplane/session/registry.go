@@ -58,6 +58,29 @@ type Attachment struct {
 	Session    *Session
 	superseded chan struct{}
 	draining   <-chan struct{}
+	notices    chan *heddlev1.Notice
+}
+
+// Notices are what the session should know of its threads beside their logs.
+func (a *Attachment) Notices() <-chan *heddlev1.Notice { return a.notices }
+
+// notices is how many may wait for one session; further ones are dropped.
+const notices = 16
+
+// Notify tells the sessions that hold a thread something that its log cannot say.
+func (r *Registry) Notify(threadID, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.holders[threadID] {
+		e := r.sessions[id]
+		if e == nil || e.attachment == nil {
+			continue
+		}
+		select {
+		case e.attachment.notices <- &heddlev1.Notice{ThreadId: threadID, Message: message}:
+		default:
+		}
+	}
 }
 
 // Superseded is closed when a later stream attached under the same id, or the
@@ -83,7 +106,7 @@ func (r *Registry) Attach(req *heddlev1.AttachRequest) (*Attachment, error) {
 		return nil, errdefs.New(errdefs.InvalidArgument, "attach: session_id is missing")
 	}
 	s := newSession(req)
-	a := &Attachment{Session: s, superseded: make(chan struct{}), draining: r.drain}
+	a := &Attachment{Session: s, superseded: make(chan struct{}), draining: r.drain, notices: make(chan *heddlev1.Notice, notices)}
 	r.mu.Lock()
 	e := r.sessions[s.ID]
 	if e == nil {
