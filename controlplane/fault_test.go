@@ -3,14 +3,17 @@ package controlplane
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/heddle-dev/heddle/controlplane/config"
+	"github.com/heddle-dev/heddle/controlplane/server"
 	"github.com/heddle-dev/heddle/controlplane/store/faultstore"
 	"github.com/heddle-dev/heddle/controlplane/store/memstore"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"google.golang.org/grpc/metadata"
 )
 
 // faulty makes a rig whose store fails where the test plans it.
@@ -155,6 +158,7 @@ func TestEndWaitsForTheStore(t *testing.T) {
 	r, faults := faulty(t)
 	ctx, th := r.thread(workspaceWrite("never"))
 	id := th.GetId()
+	said := r.noticesOf(id)
 	time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
 	faults.Plan(faultstore.None)
 	for range 7 {
@@ -172,7 +176,13 @@ func TestEndWaitsForTheStore(t *testing.T) {
 	if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("again")}); !errdefs.Is(err, errdefs.StoreUnavailable) {
 		t.Fatalf("a turn on a full store: %v", err)
 	}
+	if n := <-said; n.GetThreadId() != id || !strings.Contains(n.GetMessage(), "takes no writes") || !strings.Contains(n.GetMessage(), r.home) {
+		t.Errorf("the client was told %v", n)
+	}
 	r.awaitIdle(ctx, id)
+	if n := <-said; !strings.Contains(n.GetMessage(), "takes writes again") {
+		t.Errorf("the client was told %v", n)
+	}
 	if faults.Left() != 0 {
 		t.Fatalf("%d faults left", faults.Left())
 	}
@@ -184,4 +194,35 @@ func TestEndWaitsForTheStore(t *testing.T) {
 	if end := f.turnEnd(); end.GetId() != second.GetId() || end.GetStatus() != heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
 		t.Fatalf("the next end is %v of %s: %s", end.GetStatus(), end.GetId(), visible(f.seen))
 	}
+}
+
+// noticesOf attaches another session that holds the thread, and returns what it
+// is told beside the log.
+func (r *rig) noticesOf(threadID string) <-chan *heddlev1.Notice {
+	r.t.Helper()
+	stream, err := r.sessions.Attach(r.t.Context(), &heddlev1.AttachRequest{SessionId: "listener", OnDisconnect: heddlev1.OnDisconnect_ON_DISCONNECT_CONTINUE, Cwd: "/work"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		r.t.Fatal(err)
+	}
+	ctx := metadata.AppendToOutgoingContext(r.t.Context(), server.SessionKey, "listener")
+	if _, err := r.threads.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: threadID}); err != nil {
+		r.t.Fatal(err)
+	}
+	out := make(chan *heddlev1.Notice, 8)
+	go func() {
+		defer close(out)
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			if n := m.GetNotice(); n != nil {
+				out <- n
+			}
+		}
+	}()
+	return out
 }

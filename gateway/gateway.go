@@ -105,6 +105,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.session = upstream.New(upstream.Config{
 		Dial: cfg.Dial, Attach: attach, Logger: cfg.Logger, Patience: cfg.Patience,
 		Reattached: func() { go g.server.Rehold() },
+		Notice:     func(threadID, message string) { g.server.Notice(threadID, message) },
 	})
 	g.server = appserver.New(appserver.Config{
 		Session: g.session, Home: cfg.Home, Version: wireVersion(cfg.Version), Source: cfg.Source, OnDisconnect: cfg.OnDisconnect,

@@ -171,6 +171,15 @@ func (l *loaded) expire() {
 	l.srv.release(l.id)
 }
 
+// Notice warns the subscribers of a thread of something that is not in its log.
+func (s *Server) Notice(threadID, message string) {
+	l := s.thread(threadID)
+	if l == nil {
+		return
+	}
+	s.broadcast(note{method: "warning", params: warningParams(threadID, message)}, func(c *client) bool { return !l.subscribed(c) })
+}
+
 // release tells the control plane that the session no longer holds a thread.
 func (s *Server) release(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

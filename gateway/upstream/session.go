@@ -41,7 +41,10 @@ type Config struct {
 	// have taken over, which knows the session's turns but not its threads. It
 	// must not wait for the session.
 	Reattached func()
-	Logger     *slog.Logger
+	// Notice is called with what the control plane says of a thread beside its
+	// log; nil drops it. It must not wait for the session.
+	Notice func(threadID, message string)
+	Logger *slog.Logger
 }
 
 // ErrAmbiguous says that the connection was lost while a call that must not be
@@ -423,6 +426,9 @@ func (s *Session) attach() (err error, fatal bool) {
 		msg, err := stream.Recv()
 		if err != nil {
 			return err, errdefs.From(err) != nil
+		}
+		if n := msg.GetNotice(); n != nil && s.cfg.Notice != nil {
+			s.cfg.Notice(n.GetThreadId(), n.GetMessage())
 		}
 		if d := msg.GetDraining(); d != nil {
 			s.cfg.Logger.Info("the control plane is about to stop", "reason", d.GetReason())

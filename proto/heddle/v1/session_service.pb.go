@@ -141,6 +141,7 @@ type AttachResponse struct {
 	//
 	//	*AttachResponse_Attached
 	//	*AttachResponse_Draining
+	//	*AttachResponse_Notice
 	Message       isAttachResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -201,6 +202,15 @@ func (x *AttachResponse) GetDraining() *Draining {
 	return nil
 }
 
+func (x *AttachResponse) GetNotice() *Notice {
+	if x != nil {
+		if x, ok := x.Message.(*AttachResponse_Notice); ok {
+			return x.Notice
+		}
+	}
+	return nil
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -214,9 +224,68 @@ type AttachResponse_Draining struct {
 	Draining *Draining `protobuf:"bytes,2,opt,name=draining,proto3,oneof"`
 }
 
+type AttachResponse_Notice struct {
+	// Sent about a thread that the session holds, when its log cannot say it.
+	Notice *Notice `protobuf:"bytes,3,opt,name=notice,proto3,oneof"`
+}
+
 func (*AttachResponse_Attached) isAttachResponse_Message() {}
 
 func (*AttachResponse_Draining) isAttachResponse_Message() {}
+
+func (*AttachResponse_Notice) isAttachResponse_Message() {}
+
+type Notice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Notice) Reset() {
+	*x = Notice{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Notice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Notice) ProtoMessage() {}
+
+func (x *Notice) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Notice.ProtoReflect.Descriptor instead.
+func (*Notice) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Notice) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *Notice) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
 
 type Attached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -231,7 +300,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[2]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +312,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[2]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +325,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Attached) GetServerVersion() string {
@@ -296,7 +365,7 @@ type Draining struct {
 
 func (x *Draining) Reset() {
 	*x = Draining{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[3]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +377,7 @@ func (x *Draining) String() string {
 func (*Draining) ProtoMessage() {}
 
 func (x *Draining) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[3]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +390,7 @@ func (x *Draining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draining.ProtoReflect.Descriptor instead.
 func (*Draining) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Draining) GetReason() string {
@@ -346,7 +415,7 @@ type ConfigWarning struct {
 
 func (x *ConfigWarning) Reset() {
 	*x = ConfigWarning{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[4]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +427,7 @@ func (x *ConfigWarning) String() string {
 func (*ConfigWarning) ProtoMessage() {}
 
 func (x *ConfigWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[4]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +440,7 @@ func (x *ConfigWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigWarning.ProtoReflect.Descriptor instead.
 func (*ConfigWarning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConfigWarning) GetSummary() string {
@@ -419,7 +488,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +500,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[5]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +513,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UpdateSessionRequest) GetConfig() *structpb.Struct {
@@ -462,7 +531,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -474,7 +543,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[6]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -487,7 +556,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{7}
 }
 
 type DetachRequest struct {
@@ -499,7 +568,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +580,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[7]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +593,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DetachRequest) GetSessionId() string {
@@ -542,7 +611,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +623,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[8]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +636,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{9}
 }
 
 type ListModelsRequest struct {
@@ -579,7 +648,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +660,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[9]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +673,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListModelsRequest) GetIncludeHidden() bool {
@@ -632,7 +701,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +713,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[10]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +726,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Model) GetId() string {
@@ -739,7 +808,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +820,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[11]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +833,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -784,7 +853,7 @@ type ReadConfigRequest struct {
 
 func (x *ReadConfigRequest) Reset() {
 	*x = ReadConfigRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +865,7 @@ func (x *ReadConfigRequest) String() string {
 func (*ReadConfigRequest) ProtoMessage() {}
 
 func (x *ReadConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[12]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +878,7 @@ func (x *ReadConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadConfigRequest.ProtoReflect.Descriptor instead.
 func (*ReadConfigRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReadConfigRequest) GetCwd() string {
@@ -832,7 +901,7 @@ type ConfigLayer struct {
 
 func (x *ConfigLayer) Reset() {
 	*x = ConfigLayer{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +913,7 @@ func (x *ConfigLayer) String() string {
 func (*ConfigLayer) ProtoMessage() {}
 
 func (x *ConfigLayer) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[13]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +926,7 @@ func (x *ConfigLayer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigLayer.ProtoReflect.Descriptor instead.
 func (*ConfigLayer) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ConfigLayer) GetKind() string {
@@ -901,7 +970,7 @@ type ReadConfigResponse struct {
 
 func (x *ReadConfigResponse) Reset() {
 	*x = ReadConfigResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +982,7 @@ func (x *ReadConfigResponse) String() string {
 func (*ReadConfigResponse) ProtoMessage() {}
 
 func (x *ReadConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[14]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +995,7 @@ func (x *ReadConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadConfigResponse.ProtoReflect.Descriptor instead.
 func (*ReadConfigResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadConfigResponse) GetConfig() *structpb.Struct {
@@ -963,7 +1032,7 @@ type WriteConfigRequest struct {
 
 func (x *WriteConfigRequest) Reset() {
 	*x = WriteConfigRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1044,7 @@ func (x *WriteConfigRequest) String() string {
 func (*WriteConfigRequest) ProtoMessage() {}
 
 func (x *WriteConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[15]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1057,7 @@ func (x *WriteConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteConfigRequest.ProtoReflect.Descriptor instead.
 func (*WriteConfigRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WriteConfigRequest) GetFile() string {
@@ -1026,7 +1095,7 @@ type ConfigEdit struct {
 
 func (x *ConfigEdit) Reset() {
 	*x = ConfigEdit{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1107,7 @@ func (x *ConfigEdit) String() string {
 func (*ConfigEdit) ProtoMessage() {}
 
 func (x *ConfigEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[16]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1120,7 @@ func (x *ConfigEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigEdit.ProtoReflect.Descriptor instead.
 func (*ConfigEdit) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ConfigEdit) GetKey() string {
@@ -1087,7 +1156,7 @@ type WriteConfigResponse struct {
 
 func (x *WriteConfigResponse) Reset() {
 	*x = WriteConfigResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1168,7 @@ func (x *WriteConfigResponse) String() string {
 func (*WriteConfigResponse) ProtoMessage() {}
 
 func (x *WriteConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[17]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1181,7 @@ func (x *WriteConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteConfigResponse.ProtoReflect.Descriptor instead.
 func (*WriteConfigResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WriteConfigResponse) GetVersion() string {
@@ -1147,7 +1216,7 @@ type ConfigOverridden struct {
 
 func (x *ConfigOverridden) Reset() {
 	*x = ConfigOverridden{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1228,7 @@ func (x *ConfigOverridden) String() string {
 func (*ConfigOverridden) ProtoMessage() {}
 
 func (x *ConfigOverridden) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[18]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1241,7 @@ func (x *ConfigOverridden) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigOverridden.ProtoReflect.Descriptor instead.
 func (*ConfigOverridden) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ConfigOverridden) GetKey() string {
@@ -1206,7 +1275,7 @@ type ListSkillsRequest struct {
 
 func (x *ListSkillsRequest) Reset() {
 	*x = ListSkillsRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1287,7 @@ func (x *ListSkillsRequest) String() string {
 func (*ListSkillsRequest) ProtoMessage() {}
 
 func (x *ListSkillsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[19]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1300,7 @@ func (x *ListSkillsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSkillsRequest.ProtoReflect.Descriptor instead.
 func (*ListSkillsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{19}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListSkillsRequest) GetCwds() []string {
@@ -1257,7 +1326,7 @@ type Skill struct {
 
 func (x *Skill) Reset() {
 	*x = Skill{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1338,7 @@ func (x *Skill) String() string {
 func (*Skill) ProtoMessage() {}
 
 func (x *Skill) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[20]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1351,7 @@ func (x *Skill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skill.ProtoReflect.Descriptor instead.
 func (*Skill) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{20}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Skill) GetName() string {
@@ -1337,7 +1406,7 @@ type SkillError struct {
 
 func (x *SkillError) Reset() {
 	*x = SkillError{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1418,7 @@ func (x *SkillError) String() string {
 func (*SkillError) ProtoMessage() {}
 
 func (x *SkillError) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[21]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1431,7 @@ func (x *SkillError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillError.ProtoReflect.Descriptor instead.
 func (*SkillError) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{21}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SkillError) GetPath() string {
@@ -1390,7 +1459,7 @@ type SkillsOfFolder struct {
 
 func (x *SkillsOfFolder) Reset() {
 	*x = SkillsOfFolder{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1471,7 @@ func (x *SkillsOfFolder) String() string {
 func (*SkillsOfFolder) ProtoMessage() {}
 
 func (x *SkillsOfFolder) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[22]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1484,7 @@ func (x *SkillsOfFolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillsOfFolder.ProtoReflect.Descriptor instead.
 func (*SkillsOfFolder) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{22}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SkillsOfFolder) GetCwd() string {
@@ -1448,7 +1517,7 @@ type ListSkillsResponse struct {
 
 func (x *ListSkillsResponse) Reset() {
 	*x = ListSkillsResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1529,7 @@ func (x *ListSkillsResponse) String() string {
 func (*ListSkillsResponse) ProtoMessage() {}
 
 func (x *ListSkillsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[23]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1542,7 @@ func (x *ListSkillsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSkillsResponse.ProtoReflect.Descriptor instead.
 func (*ListSkillsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{23}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListSkillsResponse) GetFolders() []*SkillsOfFolder {
@@ -1491,7 +1560,7 @@ type ListFeaturesRequest struct {
 
 func (x *ListFeaturesRequest) Reset() {
 	*x = ListFeaturesRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1572,7 @@ func (x *ListFeaturesRequest) String() string {
 func (*ListFeaturesRequest) ProtoMessage() {}
 
 func (x *ListFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[24]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1585,7 @@ func (x *ListFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*ListFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{24}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{25}
 }
 
 type Feature struct {
@@ -1534,7 +1603,7 @@ type Feature struct {
 
 func (x *Feature) Reset() {
 	*x = Feature{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1615,7 @@ func (x *Feature) String() string {
 func (*Feature) ProtoMessage() {}
 
 func (x *Feature) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1628,7 @@ func (x *Feature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feature.ProtoReflect.Descriptor instead.
 func (*Feature) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Feature) GetName() string {
@@ -1613,7 +1682,7 @@ type ListFeaturesResponse struct {
 
 func (x *ListFeaturesResponse) Reset() {
 	*x = ListFeaturesResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1694,7 @@ func (x *ListFeaturesResponse) String() string {
 func (*ListFeaturesResponse) ProtoMessage() {}
 
 func (x *ListFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1707,7 @@ func (x *ListFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*ListFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListFeaturesResponse) GetFeatures() []*Feature {
@@ -1656,7 +1725,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1737,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1750,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
 }
 
 type ExecutorStatus struct {
@@ -1700,7 +1769,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1781,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1794,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecutorStatus) GetExecutorId() string {
@@ -1801,7 +1870,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1882,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1895,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1886,7 +1955,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1967,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +1980,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{31}
 }
 
 // BackupResponse is the next part of the store's file.
@@ -1924,7 +1993,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2005,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2018,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -1968,7 +2037,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2049,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2062,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -2013,7 +2082,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2094,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2107,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ShutdownResponse) GetAccepted() bool {
@@ -2073,11 +2142,15 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x03pid\x18\t \x01(\x03R\x03pid\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xae\x01\n" +
 	"\x0eAttachResponse\x121\n" +
 	"\battached\x18\x01 \x01(\v2\x13.heddle.v1.AttachedH\x00R\battached\x121\n" +
-	"\bdraining\x18\x02 \x01(\v2\x13.heddle.v1.DrainingH\x00R\bdrainingB\t\n" +
-	"\amessage\"\x9a\x01\n" +
+	"\bdraining\x18\x02 \x01(\v2\x13.heddle.v1.DrainingH\x00R\bdraining\x12+\n" +
+	"\x06notice\x18\x03 \x01(\v2\x11.heddle.v1.NoticeH\x00R\x06noticeB\t\n" +
+	"\amessage\"?\n" +
+	"\x06Notice\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x9a\x01\n" +
 	"\bAttached\x12%\n" +
 	"\x0eserver_version\x18\x01 \x01(\tR\rserverVersion\x12\x12\n" +
 	"\x04home\x18\x02 \x01(\tR\x04home\x12A\n" +
@@ -2239,104 +2312,106 @@ func file_heddle_v1_session_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_session_service_proto_rawDescData
 }
 
-var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_heddle_v1_session_service_proto_goTypes = []any{
 	(*AttachRequest)(nil),         // 0: heddle.v1.AttachRequest
 	(*AttachResponse)(nil),        // 1: heddle.v1.AttachResponse
-	(*Attached)(nil),              // 2: heddle.v1.Attached
-	(*Draining)(nil),              // 3: heddle.v1.Draining
-	(*ConfigWarning)(nil),         // 4: heddle.v1.ConfigWarning
-	(*UpdateSessionRequest)(nil),  // 5: heddle.v1.UpdateSessionRequest
-	(*UpdateSessionResponse)(nil), // 6: heddle.v1.UpdateSessionResponse
-	(*DetachRequest)(nil),         // 7: heddle.v1.DetachRequest
-	(*DetachResponse)(nil),        // 8: heddle.v1.DetachResponse
-	(*ListModelsRequest)(nil),     // 9: heddle.v1.ListModelsRequest
-	(*Model)(nil),                 // 10: heddle.v1.Model
-	(*ListModelsResponse)(nil),    // 11: heddle.v1.ListModelsResponse
-	(*ReadConfigRequest)(nil),     // 12: heddle.v1.ReadConfigRequest
-	(*ConfigLayer)(nil),           // 13: heddle.v1.ConfigLayer
-	(*ReadConfigResponse)(nil),    // 14: heddle.v1.ReadConfigResponse
-	(*WriteConfigRequest)(nil),    // 15: heddle.v1.WriteConfigRequest
-	(*ConfigEdit)(nil),            // 16: heddle.v1.ConfigEdit
-	(*WriteConfigResponse)(nil),   // 17: heddle.v1.WriteConfigResponse
-	(*ConfigOverridden)(nil),      // 18: heddle.v1.ConfigOverridden
-	(*ListSkillsRequest)(nil),     // 19: heddle.v1.ListSkillsRequest
-	(*Skill)(nil),                 // 20: heddle.v1.Skill
-	(*SkillError)(nil),            // 21: heddle.v1.SkillError
-	(*SkillsOfFolder)(nil),        // 22: heddle.v1.SkillsOfFolder
-	(*ListSkillsResponse)(nil),    // 23: heddle.v1.ListSkillsResponse
-	(*ListFeaturesRequest)(nil),   // 24: heddle.v1.ListFeaturesRequest
-	(*Feature)(nil),               // 25: heddle.v1.Feature
-	(*ListFeaturesResponse)(nil),  // 26: heddle.v1.ListFeaturesResponse
-	(*GetStatusRequest)(nil),      // 27: heddle.v1.GetStatusRequest
-	(*ExecutorStatus)(nil),        // 28: heddle.v1.ExecutorStatus
-	(*GetStatusResponse)(nil),     // 29: heddle.v1.GetStatusResponse
-	(*BackupRequest)(nil),         // 30: heddle.v1.BackupRequest
-	(*BackupResponse)(nil),        // 31: heddle.v1.BackupResponse
-	(*ShutdownRequest)(nil),       // 32: heddle.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 33: heddle.v1.ShutdownResponse
-	nil,                           // 34: heddle.v1.AttachRequest.EnvEntry
-	nil,                           // 35: heddle.v1.ReadConfigResponse.OriginsEntry
-	nil,                           // 36: heddle.v1.ExecutorStatus.LabelsEntry
-	nil,                           // 37: heddle.v1.GetStatusResponse.CountersEntry
-	(OnDisconnect)(0),             // 38: heddle.v1.OnDisconnect
-	(*structpb.Struct)(nil),       // 39: google.protobuf.Struct
-	(*structpb.Value)(nil),        // 40: google.protobuf.Value
-	(*SandboxReport)(nil),         // 41: heddle.v1.SandboxReport
+	(*Notice)(nil),                // 2: heddle.v1.Notice
+	(*Attached)(nil),              // 3: heddle.v1.Attached
+	(*Draining)(nil),              // 4: heddle.v1.Draining
+	(*ConfigWarning)(nil),         // 5: heddle.v1.ConfigWarning
+	(*UpdateSessionRequest)(nil),  // 6: heddle.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil), // 7: heddle.v1.UpdateSessionResponse
+	(*DetachRequest)(nil),         // 8: heddle.v1.DetachRequest
+	(*DetachResponse)(nil),        // 9: heddle.v1.DetachResponse
+	(*ListModelsRequest)(nil),     // 10: heddle.v1.ListModelsRequest
+	(*Model)(nil),                 // 11: heddle.v1.Model
+	(*ListModelsResponse)(nil),    // 12: heddle.v1.ListModelsResponse
+	(*ReadConfigRequest)(nil),     // 13: heddle.v1.ReadConfigRequest
+	(*ConfigLayer)(nil),           // 14: heddle.v1.ConfigLayer
+	(*ReadConfigResponse)(nil),    // 15: heddle.v1.ReadConfigResponse
+	(*WriteConfigRequest)(nil),    // 16: heddle.v1.WriteConfigRequest
+	(*ConfigEdit)(nil),            // 17: heddle.v1.ConfigEdit
+	(*WriteConfigResponse)(nil),   // 18: heddle.v1.WriteConfigResponse
+	(*ConfigOverridden)(nil),      // 19: heddle.v1.ConfigOverridden
+	(*ListSkillsRequest)(nil),     // 20: heddle.v1.ListSkillsRequest
+	(*Skill)(nil),                 // 21: heddle.v1.Skill
+	(*SkillError)(nil),            // 22: heddle.v1.SkillError
+	(*SkillsOfFolder)(nil),        // 23: heddle.v1.SkillsOfFolder
+	(*ListSkillsResponse)(nil),    // 24: heddle.v1.ListSkillsResponse
+	(*ListFeaturesRequest)(nil),   // 25: heddle.v1.ListFeaturesRequest
+	(*Feature)(nil),               // 26: heddle.v1.Feature
+	(*ListFeaturesResponse)(nil),  // 27: heddle.v1.ListFeaturesResponse
+	(*GetStatusRequest)(nil),      // 28: heddle.v1.GetStatusRequest
+	(*ExecutorStatus)(nil),        // 29: heddle.v1.ExecutorStatus
+	(*GetStatusResponse)(nil),     // 30: heddle.v1.GetStatusResponse
+	(*BackupRequest)(nil),         // 31: heddle.v1.BackupRequest
+	(*BackupResponse)(nil),        // 32: heddle.v1.BackupResponse
+	(*ShutdownRequest)(nil),       // 33: heddle.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 34: heddle.v1.ShutdownResponse
+	nil,                           // 35: heddle.v1.AttachRequest.EnvEntry
+	nil,                           // 36: heddle.v1.ReadConfigResponse.OriginsEntry
+	nil,                           // 37: heddle.v1.ExecutorStatus.LabelsEntry
+	nil,                           // 38: heddle.v1.GetStatusResponse.CountersEntry
+	(OnDisconnect)(0),             // 39: heddle.v1.OnDisconnect
+	(*structpb.Struct)(nil),       // 40: google.protobuf.Struct
+	(*structpb.Value)(nil),        // 41: google.protobuf.Value
+	(*SandboxReport)(nil),         // 42: heddle.v1.SandboxReport
 }
 var file_heddle_v1_session_service_proto_depIdxs = []int32{
-	38, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	34, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
-	39, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
-	2,  // 3: heddle.v1.AttachResponse.attached:type_name -> heddle.v1.Attached
-	3,  // 4: heddle.v1.AttachResponse.draining:type_name -> heddle.v1.Draining
-	4,  // 5: heddle.v1.Attached.config_warnings:type_name -> heddle.v1.ConfigWarning
-	39, // 6: heddle.v1.UpdateSessionRequest.config:type_name -> google.protobuf.Struct
-	10, // 7: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
-	39, // 8: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
-	39, // 9: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
-	13, // 10: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
-	35, // 11: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
-	16, // 12: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
-	40, // 13: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
-	18, // 14: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
-	13, // 15: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
-	40, // 16: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
-	20, // 17: heddle.v1.SkillsOfFolder.skills:type_name -> heddle.v1.Skill
-	21, // 18: heddle.v1.SkillsOfFolder.errors:type_name -> heddle.v1.SkillError
-	22, // 19: heddle.v1.ListSkillsResponse.folders:type_name -> heddle.v1.SkillsOfFolder
-	25, // 20: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
-	36, // 21: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
-	41, // 22: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
-	28, // 23: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
-	37, // 24: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
-	0,  // 25: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
-	5,  // 26: heddle.v1.SessionService.UpdateSession:input_type -> heddle.v1.UpdateSessionRequest
-	7,  // 27: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
-	9,  // 28: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
-	12, // 29: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
-	15, // 30: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
-	19, // 31: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
-	24, // 32: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
-	27, // 33: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
-	32, // 34: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
-	30, // 35: heddle.v1.CatalogService.Backup:input_type -> heddle.v1.BackupRequest
-	1,  // 36: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
-	6,  // 37: heddle.v1.SessionService.UpdateSession:output_type -> heddle.v1.UpdateSessionResponse
-	8,  // 38: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
-	11, // 39: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
-	14, // 40: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
-	17, // 41: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
-	23, // 42: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
-	26, // 43: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
-	29, // 44: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
-	33, // 45: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
-	31, // 46: heddle.v1.CatalogService.Backup:output_type -> heddle.v1.BackupResponse
-	36, // [36:47] is the sub-list for method output_type
-	25, // [25:36] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	39, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	35, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
+	40, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
+	3,  // 3: heddle.v1.AttachResponse.attached:type_name -> heddle.v1.Attached
+	4,  // 4: heddle.v1.AttachResponse.draining:type_name -> heddle.v1.Draining
+	2,  // 5: heddle.v1.AttachResponse.notice:type_name -> heddle.v1.Notice
+	5,  // 6: heddle.v1.Attached.config_warnings:type_name -> heddle.v1.ConfigWarning
+	40, // 7: heddle.v1.UpdateSessionRequest.config:type_name -> google.protobuf.Struct
+	11, // 8: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
+	40, // 9: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
+	40, // 10: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
+	14, // 11: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
+	36, // 12: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
+	17, // 13: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
+	41, // 14: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
+	19, // 15: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
+	14, // 16: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
+	41, // 17: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
+	21, // 18: heddle.v1.SkillsOfFolder.skills:type_name -> heddle.v1.Skill
+	22, // 19: heddle.v1.SkillsOfFolder.errors:type_name -> heddle.v1.SkillError
+	23, // 20: heddle.v1.ListSkillsResponse.folders:type_name -> heddle.v1.SkillsOfFolder
+	26, // 21: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
+	37, // 22: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
+	42, // 23: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
+	29, // 24: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
+	38, // 25: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
+	0,  // 26: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
+	6,  // 27: heddle.v1.SessionService.UpdateSession:input_type -> heddle.v1.UpdateSessionRequest
+	8,  // 28: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
+	10, // 29: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
+	13, // 30: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
+	16, // 31: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
+	20, // 32: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
+	25, // 33: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
+	28, // 34: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
+	33, // 35: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
+	31, // 36: heddle.v1.CatalogService.Backup:input_type -> heddle.v1.BackupRequest
+	1,  // 37: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
+	7,  // 38: heddle.v1.SessionService.UpdateSession:output_type -> heddle.v1.UpdateSessionResponse
+	9,  // 39: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
+	12, // 40: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
+	15, // 41: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
+	18, // 42: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
+	24, // 43: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
+	27, // 44: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
+	30, // 45: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
+	34, // 46: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
+	32, // 47: heddle.v1.CatalogService.Backup:output_type -> heddle.v1.BackupResponse
+	37, // [37:48] is the sub-list for method output_type
+	26, // [26:37] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_session_service_proto_init() }
@@ -2349,6 +2424,7 @@ func file_heddle_v1_session_service_proto_init() {
 	file_heddle_v1_session_service_proto_msgTypes[1].OneofWrappers = []any{
 		(*AttachResponse_Attached)(nil),
 		(*AttachResponse_Draining)(nil),
+		(*AttachResponse_Notice)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2356,7 +2432,7 @@ func file_heddle_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_session_service_proto_rawDesc), len(file_heddle_v1_session_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -118,6 +118,7 @@ func (v *onceView) event(ev *heddlev1.Event) {
 
 // Run runs the turn and reports it. It returns when nothing of it is left.
 func Run(ctx context.Context, opts Options) Outcome {
+	opts.Stderr = &lockedWriter{w: opts.Stderr}
 	var v view = newRenderer(opts)
 	if opts.JSON {
 		v = newJSONView(opts.Stdout)

@@ -60,6 +60,7 @@ func (r *runner) run(ctx context.Context) (Outcome, error) {
 	r.threads, r.turns = heddlev1.NewThreadServiceClient(conn), heddlev1.NewTurnServiceClient(conn)
 
 	session := newSession(conn, r.opts.Attach)
+	session.notice = r.notice
 	defer session.close()
 	attached, err := session.open(ctx)
 	if err != nil {

@@ -20,6 +20,8 @@ type session struct {
 	first  chan attachResult
 	cancel context.CancelFunc
 	done   chan struct{}
+	// notice is called with what the control plane says beside the log.
+	notice func(string)
 }
 
 type attachResult struct {
@@ -82,6 +84,9 @@ func (s *session) once(ctx context.Context) (attached bool, err error) {
 		if a := msg.GetAttached(); a != nil {
 			attached = true
 			s.report(attachResult{attached: a})
+		}
+		if n := msg.GetNotice(); n != nil && s.notice != nil {
+			s.notice(n.GetMessage())
 		}
 		if msg.GetDraining() != nil {
 			return attached, nil
