@@ -28,6 +28,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/dispatch"
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
 	"github.com/heddle-dev/heddle/controlplane/lease"
+	"github.com/heddle-dev/heddle/controlplane/mcp/oauth"
 	"github.com/heddle-dev/heddle/controlplane/server"
 	"github.com/heddle-dev/heddle/controlplane/session"
 	"github.com/heddle-dev/heddle/controlplane/settings"
@@ -184,9 +185,10 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 			return c.workspace.ReadFirst(ctx, sessionID, paths)
 		}})
 	broker := approval.NewBroker(nil)
+	logins := oauth.New(oauth.Config{Dir: filepath.Join(cfg.Home.Dir, config.SecretsDir), Version: cfg.Version, Logger: cfg.Logger})
 	c.agent = agent.New(agent.Config{
 		Log: c.log, Streams: outputs, Blobs: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Servers: resolver.Servers, Version: cfg.Version,
-		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, Notify: c.sessions.Notify, MaxTurns: limits.Turns, MaxTurnsOf: limits.TurnsPerPrincipal, MaxThreads: limits.Threads, Home: cfg.Home.Dir,
+		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, Notify: c.sessions.Notify, MaxTurns: limits.Turns, MaxTurnsOf: limits.TurnsPerPrincipal, MaxThreads: limits.Threads, Home: cfg.Home.Dir, Logins: logins,
 		CreateThread: func(ctx context.Context, sessionID string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
 			return c.server.CreateThread(ctx, sessionID, row)
 		},

@@ -35,7 +35,10 @@ func opener(c backendConfig) func(context.Context) (local.Backend, error) {
 // It serves until its standard input ends and its leases are over.
 func executorArgs(home string, more ...string) func(address string) []string {
 	return func(address string) []string {
-		args := []string{"executor", "--connect", address, "--state-dir", filepath.Join(home, "executor"), "--hide", filepath.Join(home, config.AccountDir), "--parent-stdin"}
+		args := []string{
+			"executor", "--connect", address, "--state-dir", filepath.Join(home, "executor"), "--parent-stdin",
+			"--hide", filepath.Join(home, config.AccountDir), "--hide", filepath.Join(home, config.SecretsDir),
+		}
 		return append(args, more...)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/approval"
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
+	"github.com/heddle-dev/heddle/controlplane/mcp/oauth"
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	"github.com/heddle-dev/heddle/proto/failpoint"
@@ -50,6 +51,8 @@ type Config struct {
 	// CreateThread makes a thread durable for a session and gives it to Adopt; nil
 	// means that there are no sub-agents.
 	CreateThread func(ctx context.Context, sessionID string, row *heddlev1.Thread) (*heddlev1.Thread, error)
+	// Logins are those at MCP servers; nil means that there are none.
+	Logins *oauth.Logins
 	// Home is where the user's skills are; empty means that there are none.
 	Home string
 }

@@ -80,7 +80,7 @@ func (lt *live) mcpSet() *mcp.Set {
 // host lets a thread's servers run in its scope and tells of their start.
 func (lt *live) host() mcp.Host {
 	return mcp.Host{
-		Version: lt.agent.cfg.Version,
+		Version: lt.agent.cfg.Version, Logins: lt.agent.cfg.Logins,
 		Launch: func(ctx context.Context, s *mcp.Server, output func(*executorv1.OutputChunk) error) (mcp.Process, error) {
 			places, err := lt.placesFor(ctx, s.Cwd, s.Policy)
 			if err != nil {
@@ -202,7 +202,7 @@ func (a *Agent) withServers(ctx context.Context, threadID, sessionID string, f f
 	}
 	scope := "mcp-" + newID()
 	set := mcp.Start(found, mcp.Host{
-		Version: a.cfg.Version,
+		Version: a.cfg.Version, Logins: a.cfg.Logins,
 		Launch: func(ctx context.Context, s *mcp.Server, output func(*executorv1.OutputChunk) error) (mcp.Process, error) {
 			return a.launch(ctx, scope, "", s, nil, output)
 		},

@@ -9,6 +9,9 @@ import (
 // ConfigFile is the name of the config file in a home.
 const ConfigFile = "config.toml"
 
+// SecretsDir is the folder of a home that commands must not be able to read.
+const SecretsDir = "secrets"
+
 // ResolveHome finds the home: HEDDLE_HOME, else with only CODEX_HOME set its
 // subfolder "heddle" above its config.toml, else ~/.heddle. The folder need not
 // exist.

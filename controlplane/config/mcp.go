@@ -48,6 +48,8 @@ type MCPServer struct {
 	BearerTokenEnvVar string
 	HTTPHeaders       map[string]string
 	EnvHTTPHeaders    map[string]string
+	// Scopes are asked for in a login.
+	Scopes []string
 
 	StartupTimeout time.Duration
 	ToolTimeout    time.Duration
@@ -81,6 +83,15 @@ func (c *Config) MCPServers() []MCPServer {
 	return list
 }
 
+// MCPCallbackPort is the port on which a browser comes back after a login at an
+// MCP server; 0 means any.
+func (c *Config) MCPCallbackPort() int {
+	if n, ok := c.Value("mcp_oauth_callback_port").(int64); ok && n < 1<<16 {
+		return int(n)
+	}
+	return 0
+}
+
 func mcpServer(name string, t map[string]any) MCPServer {
 	str := func(key string) string {
 		s, _ := t[key].(string)
@@ -91,7 +102,7 @@ func mcpServer(name string, t map[string]any) MCPServer {
 		Sandbox: str("sandbox"), URL: str("url"), BearerTokenEnvVar: str("bearer_token_env_var"),
 		HTTPHeaders: textsByKey(t["http_headers"]), EnvHTTPHeaders: textsByKey(t["env_http_headers"]),
 		StartupTimeout: seconds(t["startup_timeout_sec"], defaultMCPStartup), ToolTimeout: seconds(t["tool_timeout_sec"], defaultMCPTool),
-		DisabledTools: texts(t["disabled_tools"]), Approval: str("default_tools_approval_mode"), ToolApproval: map[string]string{},
+		Scopes: texts(t["scopes"]), DisabledTools: texts(t["disabled_tools"]), Approval: str("default_tools_approval_mode"), ToolApproval: map[string]string{},
 	}
 	if n, ok := t["startup_timeout_ms"].(int64); ok && n > 0 && t["startup_timeout_sec"] == nil {
 		s.StartupTimeout = min(time.Duration(min(n, math.MaxInt32))*time.Millisecond, maxMCPTimeout)

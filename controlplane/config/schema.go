@@ -81,17 +81,18 @@ func schema() *node {
 			"inherit": oneOf("all", "core", "none"), "ignore_default_excludes": b, "exclude": list, "set": smap, "include_only": list,
 			"experimental_use_profile": b,
 		}),
-		"model_providers":        {kind: table, each: provider},
-		"openai_base_url":        t,
-		"mcp_servers":            {kind: table, each: mcp},
-		"projects":               {kind: table, each: tableOf(map[string]*node{"trust_level": oneOf("trusted", "untrusted")})},
-		"project_doc_max_bytes":  n,
-		"project_root_markers":   list,
-		"profile":                t,
-		"tools":                  {kind: table, each: &node{kind: boolean, orTable: &node{kind: table, each: open}}},
-		"features":               {kind: table, each: open},
-		"web_search":             oneOf("disabled", "cached", "live", "indexed"),
-		"developer_instructions": t, "instructions": t, "compact_prompt": t, "model_instructions_file": t,
+		"mcp_oauth_callback_port": n,
+		"model_providers":         {kind: table, each: provider},
+		"openai_base_url":         t,
+		"mcp_servers":             {kind: table, each: mcp},
+		"projects":                {kind: table, each: tableOf(map[string]*node{"trust_level": oneOf("trusted", "untrusted")})},
+		"project_doc_max_bytes":   n,
+		"project_root_markers":    list,
+		"profile":                 t,
+		"tools":                   {kind: table, each: &node{kind: boolean, orTable: &node{kind: table, each: open}}},
+		"features":                {kind: table, each: open},
+		"web_search":              oneOf("disabled", "cached", "live", "indexed"),
+		"developer_instructions":  t, "instructions": t, "compact_prompt": t, "model_instructions_file": t,
 		"thread_unload_delay_secs": n, "on_disconnect": oneOf("interrupt", "continue"),
 		"project_doc_fallback_filenames": list,
 	}
@@ -108,7 +109,7 @@ const knownElsewhere = `analytics agents allow_login_shell apps background_termi
  check_for_update_on_startup cli_auth_credentials_store client_search_provider commit_attribution computer_use default_permissions desktop
  disable_paste_burst disable_response_storage experimental_compact_prompt_file experimental_instructions_file
  experimental_use_unified_exec_tool feedback file_opener forced_chatgpt_workspace_id forced_login_method ghost_snapshot
- hide_agent_reasoning history hooks js_repl_node_path log_dir marketplaces mcp_oauth_callback_port mcp_oauth_credentials_store
+ hide_agent_reasoning history js_repl_node_path log_dir marketplaces mcp_oauth_credentials_store
  memories model_catalog_json model_supports_reasoning_summaries notice notify oss_provider otel permissions plugins
  show_raw_agent_reasoning skills sqlite_home suppress_unstable_features_warning tool_output_token_limit tool_suggest tui windows
  windows_wsl_setup_acknowledged zsh_path`
@@ -135,6 +136,9 @@ func check(n *node, tree map[string]any, path []string) []problem {
 			fix := "remove it"
 			if near := nearest(k, n.children); near != "" {
 				fix = fmt.Sprintf("did you mean %q?", near)
+			}
+			if len(p) == 1 && k == "hooks" {
+				fix = "hooks are not run by heddle: do not rely on them"
 			}
 			out = append(out, problem{path: p, what: "unknown key", fix: fix, unknown: true})
 			continue

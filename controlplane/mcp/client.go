@@ -11,6 +11,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/heddle-dev/heddle/controlplane/mcp/oauth"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 )
 
@@ -42,6 +43,8 @@ type client struct {
 	mu      sync.Mutex
 	state   string
 	problem string
+	// locked is true when the server refused for want of a login.
+	locked  bool
 	session *session
 	tools   []*Tool
 	calls   map[*running]bool
@@ -114,6 +117,24 @@ func (c *client) begin() {
 	}
 }
 
+// again starts a server that is not connected, and tells of it as of the first
+// start.
+func (c *client) again() {
+	<-c.first
+	c.mu.Lock()
+	up := c.session != nil && c.session.alive()
+	c.mu.Unlock()
+	if up || c.ctx.Err() != nil {
+		return
+	}
+	c.tell(Starting, "")
+	if _, err := c.live(c.ctx); err != nil {
+		c.tell(Failed, err.Error())
+		return
+	}
+	c.tell(Ready, "")
+}
+
 // live returns the connection, starting the server where there is none.
 func (c *client) live(ctx context.Context) (*session, error) {
 	select {
@@ -135,6 +156,9 @@ func (c *client) live(ctx context.Context) (*session, error) {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	s, tools, err := c.connect(bound)
+	c.mu.Lock()
+	c.locked = errors.Is(err, oauth.ErrLogin)
+	c.mu.Unlock()
 	if err != nil {
 		if cause := context.Cause(bound); cause != nil {
 			err = cause
@@ -157,7 +181,7 @@ func (c *client) connect(ctx context.Context) (*session, []*Tool, error) {
 	var transport sdk.Transport
 	var err error
 	if c.cfg.URL != "" {
-		transport, err = httpTransport(&c.cfg)
+		transport, err = httpTransport(&c.cfg, c.host.Logins)
 	} else if s.link, err = dial(ctx, c.host, &c.cfg); err == nil {
 		transport = s.link.transport()
 	}

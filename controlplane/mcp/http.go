@@ -8,18 +8,37 @@ import (
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/heddle-dev/heddle/controlplane/mcp/oauth"
 )
 
 // httpTransport reaches a server over streamable HTTP.
-func httpTransport(s *Server) (sdk.Transport, error) {
+func httpTransport(s *Server, logins *oauth.Logins) (sdk.Transport, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
 		return nil, err
 	}
-	return &sdk.StreamableClientTransport{
+	t := &sdk.StreamableClientTransport{
 		Endpoint: s.URL, MaxEventSize: maxMessage,
 		HTTPClient: &http.Client{Transport: &headers{host: u.Host, scheme: u.Scheme, set: s.Headers, next: http.DefaultTransport}},
-	}, nil
+	}
+	if logins != nil && !s.authorized() {
+		t.OAuthHandler = logins.Handler(s.login())
+	}
+	return t, nil
+}
+
+// login is the server as logins know it.
+func (s *Server) login() oauth.Server { return oauth.Server{Name: s.Name, URL: s.URL} }
+
+// authorized reports whether the config itself gives what authorises requests.
+func (s *Server) authorized() bool {
+	for k := range s.Headers {
+		if strings.EqualFold(k, "Authorization") {
+			return true
+		}
+	}
+	return false
 }
 
 // headers adds the configured headers to requests for the server's own host, and

@@ -18,6 +18,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/heddle-dev/heddle/controlplane/mcp/oauth"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -69,6 +70,10 @@ type Server struct {
 	// same by tool.
 	Approval     string
 	ToolApproval map[string]string
+	// Scopes to ask for in a login; empty means those that the server names.
+	Scopes []string
+	// CallbackPort is where the browser comes back to after a login; 0 means any.
+	CallbackPort int
 	// Problem says why the server cannot be started.
 	Problem string
 }
@@ -88,6 +93,8 @@ type Host struct {
 	Launch func(ctx context.Context, s *Server, output func(*executorv1.OutputChunk) error) (Process, error)
 	// Status is told how far the start of a server is; may be nil.
 	Status func(server, state, problem string)
+	// Logins are those at servers that are reached over HTTP; nil means none.
+	Logins *oauth.Logins
 	// Version is that of this program.
 	Version string
 }

@@ -40,6 +40,16 @@ func Start(servers []Server, host Host) *Set {
 	return s
 }
 
+// Retry starts again the servers at a URL that are not connected: somebody logged
+// in there.
+func (s *Set) Retry(url string) {
+	for _, c := range s.clients {
+		if c.cfg.URL == url {
+			go c.again()
+		}
+	}
+}
+
 // Close ends the servers. Calls that run fail.
 func (s *Set) Close() { s.stop() }
 
@@ -186,8 +196,9 @@ func (c *client) describe(ctx context.Context, out *heddlev1.McpServer, toolsOnl
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
-	s, tools, problem := c.session, c.tools, c.problem
+	s, tools, problem, locked := c.session, c.tools, c.problem, c.locked
 	c.mu.Unlock()
+	out.AuthStatus = c.authStatus(locked)
 	out.RuntimeStatus = "connected"
 	if s == nil || !s.alive() {
 		out.RuntimeStatus, out.Error = "failed", problem

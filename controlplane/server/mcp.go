@@ -2,12 +2,17 @@ package server
 
 import (
 	"context"
+	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
+
+// maxLogin bounds how long a login may wait for the person.
+const maxLogin = time.Hour
 
 type mcpService struct {
 	heddlev1.UnimplementedMcpServiceServer
@@ -88,4 +93,47 @@ func (s *mcpService) ReloadMcpServers(ctx context.Context, _ *heddlev1.ReloadMcp
 		return nil, err
 	}
 	return &heddlev1.ReloadMcpServersResponse{}, nil
+}
+
+// LoginMcpServer logs in at a server; see the proto.
+func (s *mcpService) LoginMcpServer(r *heddlev1.LoginMcpServerRequest, stream heddlev1.McpService_LoginMcpServerServer) error {
+	ctx := stream.Context()
+	caller, err := s.forThread(ctx, r.GetThreadId())
+	if err != nil {
+		return err
+	}
+	if secs := r.GetTimeoutSecs(); secs < 0 || secs > int64(maxLogin/time.Second) {
+		return errdefs.New(errdefs.InvalidArgument, "timeout of %d s: want 0 to %d", secs, int64(maxLogin/time.Second))
+	}
+	opened := false
+	err = s.cfg.Agent.LoginServer(ctx, r.GetThreadId(), caller, r.GetName(), r.GetScopes(), time.Duration(r.GetTimeoutSecs())*time.Second, func(url string) error {
+		opened = true
+		return stream.Send(&heddlev1.LoginMcpServerResponse{Step: &heddlev1.LoginMcpServerResponse_Page{Page: &heddlev1.LoginMcpServerResponse_LoginPage{
+			AuthorizationUrl: url, LoginId: uuid.NewString(),
+		}}})
+	})
+	if err != nil && !opened {
+		if errdefs.From(err) == nil {
+			err = errdefs.New(errdefs.Internal, "%w", err)
+		}
+		return err
+	}
+	end := &heddlev1.LoginMcpServerResponse_LoginEnd{}
+	if err != nil {
+		end.Error = err.Error()
+	}
+	return stream.Send(&heddlev1.LoginMcpServerResponse{Step: &heddlev1.LoginMcpServerResponse_End{End: end}})
+}
+
+// LogoutMcpServer forgets a login; see the proto.
+func (s *mcpService) LogoutMcpServer(ctx context.Context, r *heddlev1.LogoutMcpServerRequest) (*heddlev1.LogoutMcpServerResponse, error) {
+	caller, err := s.forThread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	had, err := s.cfg.Agent.LogoutServer(ctx, r.GetThreadId(), caller, r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &heddlev1.LogoutMcpServerResponse{WasLoggedIn: had}, nil
 }

@@ -108,7 +108,7 @@ func fromServer(m *heddlev1.McpServer) any {
 	}
 	out := list{
 		"name": m.GetName(), "tools": tools, "toolsError": optional(m.GetError()), "resources": objects(m.GetResources()), "resourceTemplates": objects(m.GetResourceTemplates()),
-		"serverInfo": nil, "serverCapabilities": nil, "authStatus": "unsupported", "runtimeStatus": optional(m.GetRuntimeStatus()), "httpOrigin": optional(m.GetHttpOrigin()),
+		"serverInfo": nil, "serverCapabilities": nil, "authStatus": authStatus(m), "runtimeStatus": optional(m.GetRuntimeStatus()), "httpOrigin": optional(m.GetHttpOrigin()),
 	}
 	if i := m.GetServerInfo(); i != nil {
 		out["serverInfo"] = i.AsMap()

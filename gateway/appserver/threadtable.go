@@ -54,6 +54,8 @@ func catalogTable(method string) (entry, bool) {
 		return handle((*Server).mcpToolCall), true
 	case "mcpServer/resource/read":
 		return handle((*Server).mcpResourceRead), true
+	case "mcpServer/oauth/login":
+		return handle((*Server).mcpLogin), true
 	case "config/mcpServer/reload":
 		return bare((*Server).mcpReload), true
 	}

@@ -45,3 +45,13 @@ type McpResourceParams struct {
 	OriginCall  *string            `wire:"originCallId,opt"`
 	Environment *string            `wire:"environmentId,opt"`
 }
+
+// McpLoginParams log in at an MCP server.
+type McpLoginParams struct {
+	Name         string    `wire:"name"`
+	Thread       *string   `wire:"threadId,opt"`
+	Scopes       *[]string `wire:"scopes,opt"`
+	Timeout      *int64    `wire:"timeoutSecs,opt"`
+	Environment  *string   `wire:"environmentId,opt"`
+	Registration *string   `wire:"clientRegistration,opt"`
+}

@@ -142,7 +142,9 @@ type McpServer struct {
 	// "connected" or "failed" for a thread's server, else empty.
 	RuntimeStatus string `protobuf:"bytes,8,opt,name=runtime_status,json=runtimeStatus,proto3" json:"runtime_status,omitempty"`
 	// Scheme, host and port of a server that is reached over HTTP.
-	HttpOrigin    string `protobuf:"bytes,9,opt,name=http_origin,json=httpOrigin,proto3" json:"http_origin,omitempty"`
+	HttpOrigin string `protobuf:"bytes,9,opt,name=http_origin,json=httpOrigin,proto3" json:"http_origin,omitempty"`
+	// "unsupported", "notLoggedIn", "bearerToken" or "oAuth".
+	AuthStatus    string `protobuf:"bytes,10,opt,name=auth_status,json=authStatus,proto3" json:"auth_status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +238,13 @@ func (x *McpServer) GetRuntimeStatus() string {
 func (x *McpServer) GetHttpOrigin() string {
 	if x != nil {
 		return x.HttpOrigin
+	}
+	return ""
+}
+
+func (x *McpServer) GetAuthStatus() string {
+	if x != nil {
+		return x.AuthStatus
 	}
 	return ""
 }
@@ -530,6 +539,353 @@ func (*ReloadMcpServersResponse) Descriptor() ([]byte, []int) {
 	return file_heddle_v1_mcp_service_proto_rawDescGZIP(), []int{8}
 }
 
+type LoginMcpServerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for the servers of the config.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Name     string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty for those of the config, or of the server.
+	Scopes []string `protobuf:"bytes,3,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	// 0 for five minutes.
+	TimeoutSecs   int64 `protobuf:"varint,4,opt,name=timeout_secs,json=timeoutSecs,proto3" json:"timeout_secs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginMcpServerRequest) Reset() {
+	*x = LoginMcpServerRequest{}
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginMcpServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginMcpServerRequest) ProtoMessage() {}
+
+func (x *LoginMcpServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginMcpServerRequest.ProtoReflect.Descriptor instead.
+func (*LoginMcpServerRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_mcp_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LoginMcpServerRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *LoginMcpServerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LoginMcpServerRequest) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *LoginMcpServerRequest) GetTimeoutSecs() int64 {
+	if x != nil {
+		return x.TimeoutSecs
+	}
+	return 0
+}
+
+type LoginMcpServerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Step:
+	//
+	//	*LoginMcpServerResponse_Page
+	//	*LoginMcpServerResponse_End
+	Step          isLoginMcpServerResponse_Step `protobuf_oneof:"step"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginMcpServerResponse) Reset() {
+	*x = LoginMcpServerResponse{}
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginMcpServerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginMcpServerResponse) ProtoMessage() {}
+
+func (x *LoginMcpServerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginMcpServerResponse.ProtoReflect.Descriptor instead.
+func (*LoginMcpServerResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_mcp_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LoginMcpServerResponse) GetStep() isLoginMcpServerResponse_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *LoginMcpServerResponse) GetPage() *LoginMcpServerResponse_LoginPage {
+	if x != nil {
+		if x, ok := x.Step.(*LoginMcpServerResponse_Page); ok {
+			return x.Page
+		}
+	}
+	return nil
+}
+
+func (x *LoginMcpServerResponse) GetEnd() *LoginMcpServerResponse_LoginEnd {
+	if x != nil {
+		if x, ok := x.Step.(*LoginMcpServerResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isLoginMcpServerResponse_Step interface {
+	isLoginMcpServerResponse_Step()
+}
+
+type LoginMcpServerResponse_Page struct {
+	Page *LoginMcpServerResponse_LoginPage `protobuf:"bytes,1,opt,name=page,proto3,oneof"`
+}
+
+type LoginMcpServerResponse_End struct {
+	End *LoginMcpServerResponse_LoginEnd `protobuf:"bytes,2,opt,name=end,proto3,oneof"`
+}
+
+func (*LoginMcpServerResponse_Page) isLoginMcpServerResponse_Step() {}
+
+func (*LoginMcpServerResponse_End) isLoginMcpServerResponse_Step() {}
+
+type LogoutMcpServerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogoutMcpServerRequest) Reset() {
+	*x = LogoutMcpServerRequest{}
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogoutMcpServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogoutMcpServerRequest) ProtoMessage() {}
+
+func (x *LogoutMcpServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogoutMcpServerRequest.ProtoReflect.Descriptor instead.
+func (*LogoutMcpServerRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_mcp_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *LogoutMcpServerRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *LogoutMcpServerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type LogoutMcpServerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False when there was no login.
+	WasLoggedIn   bool `protobuf:"varint,1,opt,name=was_logged_in,json=wasLoggedIn,proto3" json:"was_logged_in,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogoutMcpServerResponse) Reset() {
+	*x = LogoutMcpServerResponse{}
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogoutMcpServerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogoutMcpServerResponse) ProtoMessage() {}
+
+func (x *LogoutMcpServerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogoutMcpServerResponse.ProtoReflect.Descriptor instead.
+func (*LogoutMcpServerResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_mcp_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *LogoutMcpServerResponse) GetWasLoggedIn() bool {
+	if x != nil {
+		return x.WasLoggedIn
+	}
+	return false
+}
+
+type LoginMcpServerResponse_LoginPage struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	AuthorizationUrl string                 `protobuf:"bytes,1,opt,name=authorization_url,json=authorizationUrl,proto3" json:"authorization_url,omitempty"`
+	LoginId          string                 `protobuf:"bytes,2,opt,name=login_id,json=loginId,proto3" json:"login_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *LoginMcpServerResponse_LoginPage) Reset() {
+	*x = LoginMcpServerResponse_LoginPage{}
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginMcpServerResponse_LoginPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginMcpServerResponse_LoginPage) ProtoMessage() {}
+
+func (x *LoginMcpServerResponse_LoginPage) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginMcpServerResponse_LoginPage.ProtoReflect.Descriptor instead.
+func (*LoginMcpServerResponse_LoginPage) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_mcp_service_proto_rawDescGZIP(), []int{10, 0}
+}
+
+func (x *LoginMcpServerResponse_LoginPage) GetAuthorizationUrl() string {
+	if x != nil {
+		return x.AuthorizationUrl
+	}
+	return ""
+}
+
+func (x *LoginMcpServerResponse_LoginPage) GetLoginId() string {
+	if x != nil {
+		return x.LoginId
+	}
+	return ""
+}
+
+type LoginMcpServerResponse_LoginEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty when the login succeeded.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginMcpServerResponse_LoginEnd) Reset() {
+	*x = LoginMcpServerResponse_LoginEnd{}
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginMcpServerResponse_LoginEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginMcpServerResponse_LoginEnd) ProtoMessage() {}
+
+func (x *LoginMcpServerResponse_LoginEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_mcp_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginMcpServerResponse_LoginEnd.ProtoReflect.Descriptor instead.
+func (*LoginMcpServerResponse_LoginEnd) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_mcp_service_proto_rawDescGZIP(), []int{10, 1}
+}
+
+func (x *LoginMcpServerResponse_LoginEnd) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_heddle_v1_mcp_service_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_mcp_service_proto_rawDesc = "" +
@@ -541,7 +897,7 @@ const file_heddle_v1_mcp_service_proto_rawDesc = "" +
 	"\n" +
 	"tools_only\x18\x03 \x01(\bR\ttoolsOnly\"H\n" +
 	"\x16ListMcpServersResponse\x12.\n" +
-	"\aservers\x18\x01 \x03(\v2\x14.heddle.v1.McpServerR\aservers\"\xa2\x03\n" +
+	"\aservers\x18\x01 \x03(\v2\x14.heddle.v1.McpServerR\aservers\"\xc3\x03\n" +
 	"\tMcpServer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
 	"\vserver_info\x18\x02 \x01(\v2\x17.google.protobuf.StructR\n" +
@@ -553,7 +909,10 @@ const file_heddle_v1_mcp_service_proto_rawDesc = "" +
 	"\x05error\x18\a \x01(\tR\x05error\x12%\n" +
 	"\x0eruntime_status\x18\b \x01(\tR\rruntimeStatus\x12\x1f\n" +
 	"\vhttp_origin\x18\t \x01(\tR\n" +
-	"httpOrigin\"\x93\x01\n" +
+	"httpOrigin\x12\x1f\n" +
+	"\vauth_status\x18\n" +
+	" \x01(\tR\n" +
+	"authStatus\"\x93\x01\n" +
 	"\x12CallMcpToolRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12\x12\n" +
@@ -568,12 +927,33 @@ const file_heddle_v1_mcp_service_proto_rawDesc = "" +
 	"\x17ReadMcpResourceResponse\x123\n" +
 	"\bcontents\x18\x01 \x03(\v2\x17.google.protobuf.StructR\bcontents\"\x19\n" +
 	"\x17ReloadMcpServersRequest\"\x1a\n" +
-	"\x18ReloadMcpServersResponse2\xe8\x02\n" +
+	"\x18ReloadMcpServersResponse\"\x83\x01\n" +
+	"\x15LoginMcpServerRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06scopes\x18\x03 \x03(\tR\x06scopes\x12!\n" +
+	"\ftimeout_secs\x18\x04 \x01(\x03R\vtimeoutSecs\"\x9a\x02\n" +
+	"\x16LoginMcpServerResponse\x12A\n" +
+	"\x04page\x18\x01 \x01(\v2+.heddle.v1.LoginMcpServerResponse.LoginPageH\x00R\x04page\x12>\n" +
+	"\x03end\x18\x02 \x01(\v2*.heddle.v1.LoginMcpServerResponse.LoginEndH\x00R\x03end\x1aS\n" +
+	"\tLoginPage\x12+\n" +
+	"\x11authorization_url\x18\x01 \x01(\tR\x10authorizationUrl\x12\x19\n" +
+	"\blogin_id\x18\x02 \x01(\tR\aloginId\x1a \n" +
+	"\bLoginEnd\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05errorB\x06\n" +
+	"\x04step\"I\n" +
+	"\x16LogoutMcpServerRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"=\n" +
+	"\x17LogoutMcpServerResponse\x12\"\n" +
+	"\rwas_logged_in\x18\x01 \x01(\bR\vwasLoggedIn2\x9b\x04\n" +
 	"\n" +
 	"McpService\x12U\n" +
 	"\x0eListMcpServers\x12 .heddle.v1.ListMcpServersRequest\x1a!.heddle.v1.ListMcpServersResponse\x12L\n" +
 	"\vCallMcpTool\x12\x1d.heddle.v1.CallMcpToolRequest\x1a\x1e.heddle.v1.CallMcpToolResponse\x12X\n" +
-	"\x0fReadMcpResource\x12!.heddle.v1.ReadMcpResourceRequest\x1a\".heddle.v1.ReadMcpResourceResponse\x12[\n" +
+	"\x0fReadMcpResource\x12!.heddle.v1.ReadMcpResourceRequest\x1a\".heddle.v1.ReadMcpResourceResponse\x12W\n" +
+	"\x0eLoginMcpServer\x12 .heddle.v1.LoginMcpServerRequest\x1a!.heddle.v1.LoginMcpServerResponse0\x01\x12X\n" +
+	"\x0fLogoutMcpServer\x12!.heddle.v1.LogoutMcpServerRequest\x1a\".heddle.v1.LogoutMcpServerResponse\x12[\n" +
 	"\x10ReloadMcpServers\x12\".heddle.v1.ReloadMcpServersRequest\x1a#.heddle.v1.ReloadMcpServersResponseB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
@@ -588,43 +968,55 @@ func file_heddle_v1_mcp_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_mcp_service_proto_rawDescData
 }
 
-var file_heddle_v1_mcp_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_heddle_v1_mcp_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_heddle_v1_mcp_service_proto_goTypes = []any{
-	(*ListMcpServersRequest)(nil),    // 0: heddle.v1.ListMcpServersRequest
-	(*ListMcpServersResponse)(nil),   // 1: heddle.v1.ListMcpServersResponse
-	(*McpServer)(nil),                // 2: heddle.v1.McpServer
-	(*CallMcpToolRequest)(nil),       // 3: heddle.v1.CallMcpToolRequest
-	(*CallMcpToolResponse)(nil),      // 4: heddle.v1.CallMcpToolResponse
-	(*ReadMcpResourceRequest)(nil),   // 5: heddle.v1.ReadMcpResourceRequest
-	(*ReadMcpResourceResponse)(nil),  // 6: heddle.v1.ReadMcpResourceResponse
-	(*ReloadMcpServersRequest)(nil),  // 7: heddle.v1.ReloadMcpServersRequest
-	(*ReloadMcpServersResponse)(nil), // 8: heddle.v1.ReloadMcpServersResponse
-	(*structpb.Struct)(nil),          // 9: google.protobuf.Struct
-	(*structpb.Value)(nil),           // 10: google.protobuf.Value
+	(*ListMcpServersRequest)(nil),            // 0: heddle.v1.ListMcpServersRequest
+	(*ListMcpServersResponse)(nil),           // 1: heddle.v1.ListMcpServersResponse
+	(*McpServer)(nil),                        // 2: heddle.v1.McpServer
+	(*CallMcpToolRequest)(nil),               // 3: heddle.v1.CallMcpToolRequest
+	(*CallMcpToolResponse)(nil),              // 4: heddle.v1.CallMcpToolResponse
+	(*ReadMcpResourceRequest)(nil),           // 5: heddle.v1.ReadMcpResourceRequest
+	(*ReadMcpResourceResponse)(nil),          // 6: heddle.v1.ReadMcpResourceResponse
+	(*ReloadMcpServersRequest)(nil),          // 7: heddle.v1.ReloadMcpServersRequest
+	(*ReloadMcpServersResponse)(nil),         // 8: heddle.v1.ReloadMcpServersResponse
+	(*LoginMcpServerRequest)(nil),            // 9: heddle.v1.LoginMcpServerRequest
+	(*LoginMcpServerResponse)(nil),           // 10: heddle.v1.LoginMcpServerResponse
+	(*LogoutMcpServerRequest)(nil),           // 11: heddle.v1.LogoutMcpServerRequest
+	(*LogoutMcpServerResponse)(nil),          // 12: heddle.v1.LogoutMcpServerResponse
+	(*LoginMcpServerResponse_LoginPage)(nil), // 13: heddle.v1.LoginMcpServerResponse.LoginPage
+	(*LoginMcpServerResponse_LoginEnd)(nil),  // 14: heddle.v1.LoginMcpServerResponse.LoginEnd
+	(*structpb.Struct)(nil),                  // 15: google.protobuf.Struct
+	(*structpb.Value)(nil),                   // 16: google.protobuf.Value
 }
 var file_heddle_v1_mcp_service_proto_depIdxs = []int32{
 	2,  // 0: heddle.v1.ListMcpServersResponse.servers:type_name -> heddle.v1.McpServer
-	9,  // 1: heddle.v1.McpServer.server_info:type_name -> google.protobuf.Struct
-	9,  // 2: heddle.v1.McpServer.capabilities:type_name -> google.protobuf.Struct
-	9,  // 3: heddle.v1.McpServer.tools:type_name -> google.protobuf.Struct
-	9,  // 4: heddle.v1.McpServer.resources:type_name -> google.protobuf.Struct
-	9,  // 5: heddle.v1.McpServer.resource_templates:type_name -> google.protobuf.Struct
-	10, // 6: heddle.v1.CallMcpToolRequest.arguments:type_name -> google.protobuf.Value
-	9,  // 7: heddle.v1.CallMcpToolResponse.result:type_name -> google.protobuf.Struct
-	9,  // 8: heddle.v1.ReadMcpResourceResponse.contents:type_name -> google.protobuf.Struct
-	0,  // 9: heddle.v1.McpService.ListMcpServers:input_type -> heddle.v1.ListMcpServersRequest
-	3,  // 10: heddle.v1.McpService.CallMcpTool:input_type -> heddle.v1.CallMcpToolRequest
-	5,  // 11: heddle.v1.McpService.ReadMcpResource:input_type -> heddle.v1.ReadMcpResourceRequest
-	7,  // 12: heddle.v1.McpService.ReloadMcpServers:input_type -> heddle.v1.ReloadMcpServersRequest
-	1,  // 13: heddle.v1.McpService.ListMcpServers:output_type -> heddle.v1.ListMcpServersResponse
-	4,  // 14: heddle.v1.McpService.CallMcpTool:output_type -> heddle.v1.CallMcpToolResponse
-	6,  // 15: heddle.v1.McpService.ReadMcpResource:output_type -> heddle.v1.ReadMcpResourceResponse
-	8,  // 16: heddle.v1.McpService.ReloadMcpServers:output_type -> heddle.v1.ReloadMcpServersResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	15, // 1: heddle.v1.McpServer.server_info:type_name -> google.protobuf.Struct
+	15, // 2: heddle.v1.McpServer.capabilities:type_name -> google.protobuf.Struct
+	15, // 3: heddle.v1.McpServer.tools:type_name -> google.protobuf.Struct
+	15, // 4: heddle.v1.McpServer.resources:type_name -> google.protobuf.Struct
+	15, // 5: heddle.v1.McpServer.resource_templates:type_name -> google.protobuf.Struct
+	16, // 6: heddle.v1.CallMcpToolRequest.arguments:type_name -> google.protobuf.Value
+	15, // 7: heddle.v1.CallMcpToolResponse.result:type_name -> google.protobuf.Struct
+	15, // 8: heddle.v1.ReadMcpResourceResponse.contents:type_name -> google.protobuf.Struct
+	13, // 9: heddle.v1.LoginMcpServerResponse.page:type_name -> heddle.v1.LoginMcpServerResponse.LoginPage
+	14, // 10: heddle.v1.LoginMcpServerResponse.end:type_name -> heddle.v1.LoginMcpServerResponse.LoginEnd
+	0,  // 11: heddle.v1.McpService.ListMcpServers:input_type -> heddle.v1.ListMcpServersRequest
+	3,  // 12: heddle.v1.McpService.CallMcpTool:input_type -> heddle.v1.CallMcpToolRequest
+	5,  // 13: heddle.v1.McpService.ReadMcpResource:input_type -> heddle.v1.ReadMcpResourceRequest
+	9,  // 14: heddle.v1.McpService.LoginMcpServer:input_type -> heddle.v1.LoginMcpServerRequest
+	11, // 15: heddle.v1.McpService.LogoutMcpServer:input_type -> heddle.v1.LogoutMcpServerRequest
+	7,  // 16: heddle.v1.McpService.ReloadMcpServers:input_type -> heddle.v1.ReloadMcpServersRequest
+	1,  // 17: heddle.v1.McpService.ListMcpServers:output_type -> heddle.v1.ListMcpServersResponse
+	4,  // 18: heddle.v1.McpService.CallMcpTool:output_type -> heddle.v1.CallMcpToolResponse
+	6,  // 19: heddle.v1.McpService.ReadMcpResource:output_type -> heddle.v1.ReadMcpResourceResponse
+	10, // 20: heddle.v1.McpService.LoginMcpServer:output_type -> heddle.v1.LoginMcpServerResponse
+	12, // 21: heddle.v1.McpService.LogoutMcpServer:output_type -> heddle.v1.LogoutMcpServerResponse
+	8,  // 22: heddle.v1.McpService.ReloadMcpServers:output_type -> heddle.v1.ReloadMcpServersResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_mcp_service_proto_init() }
@@ -632,13 +1024,17 @@ func file_heddle_v1_mcp_service_proto_init() {
 	if File_heddle_v1_mcp_service_proto != nil {
 		return
 	}
+	file_heddle_v1_mcp_service_proto_msgTypes[10].OneofWrappers = []any{
+		(*LoginMcpServerResponse_Page)(nil),
+		(*LoginMcpServerResponse_End)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_mcp_service_proto_rawDesc), len(file_heddle_v1_mcp_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

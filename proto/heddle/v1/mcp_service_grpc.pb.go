@@ -22,6 +22,8 @@ const (
 	McpService_ListMcpServers_FullMethodName   = "/heddle.v1.McpService/ListMcpServers"
 	McpService_CallMcpTool_FullMethodName      = "/heddle.v1.McpService/CallMcpTool"
 	McpService_ReadMcpResource_FullMethodName  = "/heddle.v1.McpService/ReadMcpResource"
+	McpService_LoginMcpServer_FullMethodName   = "/heddle.v1.McpService/LoginMcpServer"
+	McpService_LogoutMcpServer_FullMethodName  = "/heddle.v1.McpService/LogoutMcpServer"
 	McpService_ReloadMcpServers_FullMethodName = "/heddle.v1.McpService/ReloadMcpServers"
 )
 
@@ -40,6 +42,13 @@ type McpServiceClient interface {
 	// asked for: the client is the person's.
 	CallMcpTool(ctx context.Context, in *CallMcpToolRequest, opts ...grpc.CallOption) (*CallMcpToolResponse, error)
 	ReadMcpResource(ctx context.Context, in *ReadMcpResourceRequest, opts ...grpc.CallOption) (*ReadMcpResourceResponse, error)
+	// LoginMcpServer logs in at a server that is reached over HTTP. The first message
+	// is the page that the person is to open, the second the end of the login. The
+	// browser comes back to the control plane's machine, on a loopback address. The
+	// end of the call ends the login.
+	LoginMcpServer(ctx context.Context, in *LoginMcpServerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LoginMcpServerResponse], error)
+	// LogoutMcpServer forgets the login at a server.
+	LogoutMcpServer(ctx context.Context, in *LogoutMcpServerRequest, opts ...grpc.CallOption) (*LogoutMcpServerResponse, error)
 	// ReloadMcpServers reads the config anew for every loaded thread and starts
 	// its servers again.
 	ReloadMcpServers(ctx context.Context, in *ReloadMcpServersRequest, opts ...grpc.CallOption) (*ReloadMcpServersResponse, error)
@@ -83,6 +92,35 @@ func (c *mcpServiceClient) ReadMcpResource(ctx context.Context, in *ReadMcpResou
 	return out, nil
 }
 
+func (c *mcpServiceClient) LoginMcpServer(ctx context.Context, in *LoginMcpServerRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LoginMcpServerResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &McpService_ServiceDesc.Streams[0], McpService_LoginMcpServer_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[LoginMcpServerRequest, LoginMcpServerResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type McpService_LoginMcpServerClient = grpc.ServerStreamingClient[LoginMcpServerResponse]
+
+func (c *mcpServiceClient) LogoutMcpServer(ctx context.Context, in *LogoutMcpServerRequest, opts ...grpc.CallOption) (*LogoutMcpServerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LogoutMcpServerResponse)
+	err := c.cc.Invoke(ctx, McpService_LogoutMcpServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *mcpServiceClient) ReloadMcpServers(ctx context.Context, in *ReloadMcpServersRequest, opts ...grpc.CallOption) (*ReloadMcpServersResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReloadMcpServersResponse)
@@ -108,6 +146,13 @@ type McpServiceServer interface {
 	// asked for: the client is the person's.
 	CallMcpTool(context.Context, *CallMcpToolRequest) (*CallMcpToolResponse, error)
 	ReadMcpResource(context.Context, *ReadMcpResourceRequest) (*ReadMcpResourceResponse, error)
+	// LoginMcpServer logs in at a server that is reached over HTTP. The first message
+	// is the page that the person is to open, the second the end of the login. The
+	// browser comes back to the control plane's machine, on a loopback address. The
+	// end of the call ends the login.
+	LoginMcpServer(*LoginMcpServerRequest, grpc.ServerStreamingServer[LoginMcpServerResponse]) error
+	// LogoutMcpServer forgets the login at a server.
+	LogoutMcpServer(context.Context, *LogoutMcpServerRequest) (*LogoutMcpServerResponse, error)
 	// ReloadMcpServers reads the config anew for every loaded thread and starts
 	// its servers again.
 	ReloadMcpServers(context.Context, *ReloadMcpServersRequest) (*ReloadMcpServersResponse, error)
@@ -129,6 +174,12 @@ func (UnimplementedMcpServiceServer) CallMcpTool(context.Context, *CallMcpToolRe
 }
 func (UnimplementedMcpServiceServer) ReadMcpResource(context.Context, *ReadMcpResourceRequest) (*ReadMcpResourceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadMcpResource not implemented")
+}
+func (UnimplementedMcpServiceServer) LoginMcpServer(*LoginMcpServerRequest, grpc.ServerStreamingServer[LoginMcpServerResponse]) error {
+	return status.Error(codes.Unimplemented, "method LoginMcpServer not implemented")
+}
+func (UnimplementedMcpServiceServer) LogoutMcpServer(context.Context, *LogoutMcpServerRequest) (*LogoutMcpServerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LogoutMcpServer not implemented")
 }
 func (UnimplementedMcpServiceServer) ReloadMcpServers(context.Context, *ReloadMcpServersRequest) (*ReloadMcpServersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReloadMcpServers not implemented")
@@ -208,6 +259,35 @@ func _McpService_ReadMcpResource_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _McpService_LoginMcpServer_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(LoginMcpServerRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(McpServiceServer).LoginMcpServer(m, &grpc.GenericServerStream[LoginMcpServerRequest, LoginMcpServerResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type McpService_LoginMcpServerServer = grpc.ServerStreamingServer[LoginMcpServerResponse]
+
+func _McpService_LogoutMcpServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LogoutMcpServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(McpServiceServer).LogoutMcpServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: McpService_LogoutMcpServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(McpServiceServer).LogoutMcpServer(ctx, req.(*LogoutMcpServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _McpService_ReloadMcpServers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReloadMcpServersRequest)
 	if err := dec(in); err != nil {
@@ -246,10 +326,20 @@ var McpService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _McpService_ReadMcpResource_Handler,
 		},
 		{
+			MethodName: "LogoutMcpServer",
+			Handler:    _McpService_LogoutMcpServer_Handler,
+		},
+		{
 			MethodName: "ReloadMcpServers",
 			Handler:    _McpService_ReloadMcpServers_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "LoginMcpServer",
+			Handler:       _McpService_LoginMcpServer_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "heddle/v1/mcp_service.proto",
 }
