@@ -58,10 +58,13 @@ func TestGoldenVectors(t *testing.T) {
 	git.Git = heddlev1.GitMode_GIT_MODE_COMMIT
 	limited := policy()
 	limited.Limits = &heddlev1.SandboxLimits{MemoryBytes: 1 << 30, Pids: 100, CpuMillis: 2000, FileBytes: 5, TmpBytes: 6, MinFreeBytes: 7}
+	denied := policy()
+	denied.DenyRead = []string{"**/.env", "~/.ssh"}
 	cases := map[string]struct {
 		got  []byte
 		want string
 	}{
+		"denied":  {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, denied, "/w"), goldenDenied},
 		"limits":  {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, limited, "/w"), goldenLimits},
 		"process": {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, policy(), "/w"), goldenProcess},
 		"git":     {actionhash.Process([]string{"/bin/bash", "-lc", "true"}, "/w", []string{"A=1"}, false, git, "/w"), goldenGit},
