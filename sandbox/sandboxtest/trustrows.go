@@ -1,7 +1,6 @@
 package sandboxtest
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -135,7 +134,7 @@ var trustRows = []Row{
 		v := Denied
 		if e.useGit(ws, w) {
 			v = Allowed
-			e.T.Log(fmt.Sprintf("%+v", o))
+			e.T.Logf("%+v", o)
 		}
 		return v
 	}, noGit},
