@@ -2,6 +2,7 @@ package appserver
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,7 +55,8 @@ func organizing[T any](ctx context.Context, s *Server, call func(context.Context
 
 // lenient gives refusals of organizing the code for bad requests.
 func lenient(err error) error {
-	if e, ok := err.(*jsonrpc.Error); ok && e.Code == jsonrpc.CodeInvalidParams {
+	var e *jsonrpc.Error
+	if errors.As(err, &e) && e.Code == jsonrpc.CodeInvalidParams {
 		return invalid(e.Message)
 	}
 	return err

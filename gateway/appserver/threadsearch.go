@@ -110,10 +110,7 @@ func (s *Server) streamSearch(ctx context.Context, r *call, p *protocol.SearchPa
 	if err != nil {
 		return nil, err
 	}
-	id, err := json.Marshal(r.id)
-	if err != nil {
-		return nil, err
-	}
+	id := json.RawMessage(r.id.String())
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -126,7 +123,7 @@ func (s *Server) streamSearch(ctx context.Context, r *call, p *protocol.SearchPa
 			return m.GetPage(), nil
 		}
 		if ctx.Err() == nil {
-			r.client.tell("thread/search/partial", list{"requestId": json.RawMessage(id), "data": []any{s.foundThread(m.GetFound())}})
+			r.client.tell("thread/search/partial", list{"requestId": id, "data": []any{s.foundThread(m.GetFound())}})
 		}
 	}
 }

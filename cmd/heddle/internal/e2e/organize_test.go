@@ -173,12 +173,13 @@ func TestSearchAndSampleOnTheWire(t *testing.T) {
 	thread := a.startThread()
 	turn := a.startTurn(thread, "hello")
 	a.ended(thread, 1)
-	found, _ := a.call("thread/search/stream", object{"searchTerm": "needle"})["data"].([]any)
-	if len(found) != 1 {
-		t.Errorf("found %v", found)
+	a.send(object{"id": "the search", "method": "thread/search/stream", "params": object{"searchTerm": "needle"}})
+	answer := a.await("the page", 10*time.Second, func(m message) bool { return string(m.ID) == `"the search"` })
+	if found, _ := answer.Result["data"].([]any); len(found) != 1 {
+		t.Errorf("found %v", answer)
 	}
 	part := a.await("thread/search/partial", 10*time.Second, func(m message) bool { return m.Method == "thread/search/partial" })
-	if data, _ := part.Params["data"].([]any); len(data) != 1 || part.Params["requestId"] == nil {
+	if data, _ := part.Params["data"].([]any); len(data) != 1 || part.Params["requestId"] != "the search" {
 		t.Errorf("partial %v", part.Params)
 	}
 	a.call("thread/search/cancel", object{"requestId": 99})
