@@ -22,17 +22,20 @@ const setupLimit = 30 * time.Second
 
 // box is one instance of a sandbox: a guest with its socket, and a cgroup directory or none.
 type box struct {
-	m       *Manager
-	id      string
-	policy  Policy
-	plan    *plan
-	conn    *guestproto.Conn
-	cgroup  string // directory for the cgroups of commands; empty: the guest uses subreapers
-	leaves  leaves
-	limits  limitGroups
-	sizes   []int64 // of the private directories, when new
-	endless func()  // ends the guest by force
-	ended   <-chan struct{}
+	m      *Manager
+	id     string
+	policy Policy
+	plan   *plan
+	conn   *guestproto.Conn
+	cgroup string // directory for the cgroups of commands; empty: the guest uses subreapers
+	// landlock: there are no namespaces, see Policy.Fallback.
+	landlock bool
+	scratch  string // the private tmp then
+	leaves   leaves
+	limits   limitGroups
+	sizes    []int64 // of the private directories, when new
+	endless  func()  // ends the guest by force
+	ended    <-chan struct{}
 
 	mu      sync.Mutex
 	next    uint64
@@ -106,8 +109,12 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 	}
 	if err == nil && p.Level.Contained() {
 		err = b.startContained(theirs)
+		var why *UnenforceableError
+		if p.Fallback == FallbackLandlock && errors.As(err, &why) {
+			err = b.startLandlock(theirs, why)
+		}
 	} else if err == nil {
-		err = b.startPlain(theirs)
+		err = b.startPlain(theirs, nil)
 	}
 	unix.Close(theirs)
 	b.limits.open()
@@ -117,6 +124,7 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 		if b.cgroup != "" {
 			_ = os.Remove(b.cgroup)
 		}
+		b.removeScratch()
 		if errors.Is(err, syscall.ENOSPC) {
 			err = m.unmade(p.Level, err)
 		}
@@ -140,6 +148,9 @@ func (m *Manager) startBox(p Policy, pl *plan) (*box, error) {
 
 // verify asks the guest what it sees at each mounted path.
 func (b *box) verify() error {
+	if b.landlock {
+		return b.verifyLandlock(context.Background())
+	}
 	if !b.policy.Level.Contained() {
 		return nil
 	}
@@ -187,6 +198,7 @@ func (b *box) cleanup() {
 		<-b.ended
 	}
 	b.leaves.close()
+	b.removeScratch()
 	if b.cgroup != "" {
 		if err := guestproto.RemoveCgroup(b.cgroup); err != nil {
 			b.m.log.Warn("cgroup of a sandbox stays", "cgroup", b.cgroup, "err", err)
@@ -198,6 +210,15 @@ func (b *box) cleanup() {
 	delete(b.m.boxes, b)
 	b.m.mu.Unlock()
 	close(b.clean)
+}
+
+func (b *box) removeScratch() {
+	if b.scratch == "" {
+		return
+	}
+	if err := os.RemoveAll(b.scratch); err != nil {
+		b.m.log.Warn("private tmp of a sandbox stays", "path", b.scratch, "err", err)
+	}
 }
 
 func (b *box) isLost() bool { return isClosed(b.lost) }

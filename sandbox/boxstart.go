@@ -14,6 +14,9 @@ import (
 )
 
 func (b *box) startContained(theirs int) error {
+	if b.m.cfg.NoNamespaces {
+		return &UnenforceableError{Level: b.policy.Level, Cause: "namespaces are turned off by configuration"}
+	}
 	var err error
 	spec := guestproto.Box{
 		ID: b.id, CgroupName: groupName(boxPrefix, b.id), StateRoot: filepath.Join(b.m.owner.dir, "runc"), Rootfs: b.m.rootfs, Mounts: b.plan.mounts,
@@ -64,8 +67,8 @@ func (b *box) startContained(theirs int) error {
 	return b.m.unmade(b.policy.Level, err)
 }
 
-// startPlain starts the guest on the host itself.
-func (b *box) startPlain(theirs int) error {
+// startPlain starts the guest on the host itself, with rules under Landlock.
+func (b *box) startPlain(theirs int, rules *os.File) error {
 	fd, err := unix.FcntlInt(uintptr(theirs), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return err
@@ -73,6 +76,9 @@ func (b *box) startPlain(theirs int) error {
 	sock := os.NewFile(uintptr(fd), "guest-control")
 	defer sock.Close()
 	c := helperCommand(b.m.helper, "guest", sock)
+	if rules != nil {
+		c.ExtraFiles, c.Env = append(c.ExtraFiles, rules), append(c.Env, landlockEnv())
+	}
 	stderr := &tail{}
 	c.Stderr = stderr
 	if err := c.Start(); err != nil {
@@ -99,21 +105,24 @@ func (b *box) startPlain(theirs int) error {
 }
 
 func (b *box) configure() error {
-	s := guestproto.Setup{Version: guestproto.Version, Contained: b.policy.Level.Contained(), Shim: b.cgroup == "",
+	s := guestproto.Setup{Version: guestproto.Version, Contained: b.namespaced(), Shim: b.cgroup == "",
 		GraceMS: int(b.m.cfg.DrainGrace.Milliseconds()), FileBytes: max(0, b.policy.Limits.FileBytes)}
 	if s.Contained && !b.m.limits.has("pids") {
 		s.Pids = max(0, b.policy.Limits.Pids)
 	}
-	s.Scope = s.Contained && b.m.landlock >= 6
+	s.Scope = b.policy.Level.Contained() && b.m.landlock >= landlockSignals
+	if b.landlock {
+		s.Landlock, s.Frozen, s.Guarded = true, b.policy.Level == ReadOnly, b.plan.guardedPaths()
+	}
 	s.Connect, s.HostTmp = b.supervised(), b.policy.Tmp == TmpHost
 	var fds []int
 	if b.cgroup != "" && !s.Contained {
-		dir, err := os.Open(b.cgroup)
+		kill, err := os.OpenFile(filepath.Join(b.cgroup, "cgroup.kill"), os.O_WRONLY, 0)
 		if err != nil {
 			return fmt.Errorf("open cgroup: %w", err)
 		}
-		defer dir.Close()
-		fds = append(fds, int(dir.Fd()))
+		defer kill.Close()
+		fds = append(fds, int(kill.Fd()))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), setupLimit)
 	defer cancel()

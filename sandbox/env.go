@@ -1,6 +1,9 @@
 package sandbox
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // secretMarks are looked for in upper-cased names. They follow the default excludes of the shell environment
 // policy; HEDDLE_ variables are ours and never a command's business.
@@ -34,7 +37,11 @@ func FilterEnv(env []string) []string {
 }
 
 // env returns the environment of a command: as given, but with a TMPDIR that exists where /tmp is private.
-func (s *Sandbox) env(env []string) []string {
+func (s *Sandbox) env(b *box, env []string) []string {
+	if b.landlock && s.policy.Tmp == TmpPrivate {
+		out := slices.DeleteFunc(slices.Clone(env), func(kv string) bool { return strings.HasPrefix(kv, "TMPDIR=") })
+		return append(out, "TMPDIR="+b.scratch)
+	}
 	if !s.policy.Level.Contained() || s.policy.Tmp != TmpPrivate {
 		return env
 	}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"os"
 	"slices"
 	"time"
 
@@ -71,6 +72,9 @@ func (b *box) empty() bool {
 
 // privateSizes returns the sizes of the directories that commands may count on.
 func (b *box) privateSizes() ([]int64, error) {
+	if b.landlock {
+		return scratchSize(b.scratch)
+	}
 	if !b.policy.Level.Contained() {
 		return nil, nil
 	}
@@ -109,4 +113,10 @@ func (b *box) stat(ctx context.Context, paths []string) ([]guestproto.Stat, erro
 		out[i] = guestproto.TakeStat(&d)
 	}
 	return out, d.Err
+}
+
+// scratchSize counts what lies in the private tmp of an instance without mounts.
+func scratchSize(dir string) ([]int64, error) {
+	ents, err := os.ReadDir(dir)
+	return []int64{int64(len(ents))}, err
 }

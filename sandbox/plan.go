@@ -29,6 +29,7 @@ type plan struct {
 	frozen    []string      // parts of them that are not
 	hooks     []gitconf.Ref // folders of hooks that the user's configuration names for every repository
 	home      string
+	unmounted bool // nothing is mounted: there are no namespaces
 	// What patterns of denied paths match, and how it is hidden: the first file and the first directory as mounts of
 	// their own, the others from those.
 	denied              []string // directories that are hidden as a whole

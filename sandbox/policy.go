@@ -73,6 +73,17 @@ const (
 	NetProxied
 )
 
+// Fallback says what to do where a contained level cannot be enforced with namespaces.
+type Fallback uint8
+
+const (
+	// FallbackNone fails.
+	FallbackNone Fallback = iota
+	// FallbackLandlock contains commands with Landlock and a system call filter instead. It cannot give everything
+	// that namespaces do, see LandlockGaps; policies that ask for what it cannot do at all still fail.
+	FallbackLandlock
+)
+
 // GitMode says what WorkspaceWrite commands may do to the repository of a writable root.
 type GitMode uint8
 
@@ -143,6 +154,8 @@ type Policy struct {
 	DenyRead []string
 	Tmp      TmpMode
 	Net      NetMode
+	// Fallback is about hosts without usable namespaces.
+	Fallback Fallback
 	// Git is about the protected name .git; it has no effect when that is not protected.
 	Git GitMode
 	// Proxy are the destinations of NetProxied; ignored at other modes.

@@ -59,6 +59,9 @@ func Probe(ctx context.Context, cfg Config) Report {
 			r.Backend = BackendRoot
 		}
 	}
+	if !r.Supports(WorkspaceWrite) {
+		r.Fallback = m.probeFallback(ctx, ws)
+	}
 	r.CgroupKill, r.Cgroup = m.owner.cgroup != "", m.owner.cgroup
 	if r.CgroupKill {
 		r.Cgroup = filepath.Dir(m.owner.cgroup)

@@ -67,11 +67,11 @@ func (s *Sandbox) Start(ctx context.Context, c Cmd) (*Proc, error) {
 
 func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err error) {
 	p := &Proc{s: s, b: b, exit: make(chan guestproto.Exit, 1), done: make(chan struct{})}
-	req := guestproto.Start{Argv: c.Argv, Env: s.env(c.Env), Dir: c.Dir, TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
+	req := guestproto.Start{Argv: c.Argv, Env: s.env(b, c.Env), Dir: c.Dir, TTY: c.TTY, Rows: c.Rows, Cols: c.Cols}
 	if req.Dir == "" {
 		req.Dir = b.plan.dir
 	}
-	if !b.policy.Level.Contained() { // no mount holds the folder in its place
+	if !b.namespaced() { // no mount holds the folder in its place
 		if folder, below := b.policy.pinnedDir(req.Dir); folder != "" {
 			req.Below, req.Dir = folder, below
 		}
@@ -102,7 +102,12 @@ func (s *Sandbox) startIn(ctx context.Context, b *box, c Cmd) (_ *Proc, err erro
 		req.HasCgroup = true
 		fds = append(fds, p.leaf.fd)
 	}
-	if err = pipes.open(c, &req, p); err != nil {
+	if c.TTY && b.landlock {
+		err = b.openTTY(c, &req, p, &pipes)
+	} else {
+		err = pipes.open(c, &req, p)
+	}
+	if err != nil {
 		p.drop()
 		return nil, err
 	}
@@ -157,7 +162,7 @@ func (p *Proc) accept(a answer, dir string, tty bool) error {
 	}
 	d := guestproto.Dec{B: a.Body}
 	p.pid = int(d.Uint())
-	if tty && len(a.files) == 1 {
+	if tty && p.master == nil && len(a.files) == 1 {
 		_ = unix.SetNonblock(a.files[0], true)
 		p.master = os.NewFile(uintptr(a.files[0]), "terminal")
 		p.stdout, p.stdin = &masterReader{p.master}, &masterWriter{f: p.master}

@@ -44,6 +44,8 @@ type Report struct {
 	// Kernel is the kernel's release.
 	Kernel string `json:"kernel"`
 	Gaps   []Gap  `json:"gaps,omitempty"`
+	// Fallback is what Policy.Fallback would give; nil where namespaces work and nothing needs it.
+	Fallback *FallbackReport `json:"fallback,omitempty"`
 }
 
 // Supports reports whether l can be enforced.

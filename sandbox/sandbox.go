@@ -42,6 +42,8 @@ type Config struct {
 	// IdleAfter is how long an instance may be unused before it is ended, when its private /tmp and /dev/shm are
 	// empty. Default 10 minutes; negative means for ever.
 	IdleAfter time.Duration
+	// NoNamespaces makes the manager act as on a host without usable namespaces.
+	NoNamespaces bool
 	// NoCgroup makes the manager act as on a host without a usable cgroup v2 hierarchy.
 	NoCgroup bool
 }

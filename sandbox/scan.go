@@ -116,6 +116,9 @@ func (sc *scanner) update(pl *plan) {
 	for _, id := range pl.guarded {
 		if filepath.Base(id.path) == gitName {
 			sc.guard[id.path] = fileID{id.dev, id.ino}
+			if pl.unmounted {
+				sc.exposed[id.path] = true
+			}
 		}
 	}
 	old := sc.roots

@@ -22,7 +22,7 @@ const (
 // supervised reports whether the guest performs connect for the commands. With the host's network the host's
 // sockets are part of what was granted.
 func (b *box) supervised() bool {
-	return b.policy.Level.Contained() && b.policy.Net != NetFull && b.m.connectErr == nil
+	return b.namespaced() && b.policy.Net != NetFull && b.m.connectErr == nil
 }
 
 // canSupervise returns why the guest cannot perform connect for commands, or nil.

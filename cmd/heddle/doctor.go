@@ -18,7 +18,8 @@ func newDoctorCommand() *cobra.Command {
 		Short: "Check what this host can enforce",
 		Long: `doctor makes a sandbox of each level, runs a command in it and reports which
 mechanisms are in force, and each guarantee that does not hold with the reason and
-what can be done. It exits with 1 when workspace-write cannot be enforced.`,
+what can be done, and where namespaces do not work what fallback = "landlock" would
+give. It exits with 1 when workspace-write cannot be enforced with namespaces.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := sandboxConfig()
@@ -40,6 +41,18 @@ what can be done. It exits with 1 when workspace-write cannot be enforced.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	addStoreCheck(cmd)
 	return cmd
+}
+
+// writeFallback says what [sandbox] fallback = "landlock" would give.
+func writeFallback(b *strings.Builder, f *sandbox.FallbackReport) {
+	if f.Cause != "" {
+		fmt.Fprintf(b, "fallback    none: %s\n", f.Cause)
+		return
+	}
+	b.WriteString("fallback    landlock, only with fallback = \"landlock\" in [sandbox]; it does not guarantee:\n")
+	for _, g := range f.Gaps {
+		fmt.Fprintf(b, "  %s\n    why: %s\n", g.Guarantee, g.Why)
+	}
 }
 
 func writeReportJSON(w io.Writer, r sandbox.Report) error {
@@ -72,6 +85,9 @@ func writeReport(w io.Writer, r sandbox.Report) error {
 	}
 	if r.DeniedPaths {
 		b.WriteString("deny_read   hidden by mounts, patterns included\n")
+	}
+	if f := r.Fallback; f != nil {
+		writeFallback(&b, f)
 	}
 	if len(r.Gaps) == 0 {
 		b.WriteString("gaps        none\n")

@@ -40,6 +40,7 @@ type sandboxFlags struct {
 	hostTmp  bool
 	git      string
 	keepEnv  bool
+	fallback string
 	timeout  time.Duration
 }
 
@@ -80,6 +81,7 @@ heddle's own are not passed on, unless --keep-env is given.`,
 	fs.StringArrayVar(&f.deny, "deny", nil, "`host[:port]` that it may not reach, whatever --allow says (repeatable)")
 	fs.BoolVar(&f.hostTmp, "host-tmp", false, "share the host's /tmp instead of a private one")
 	fs.StringVar(&f.git, "git", "protected", "protected keeps the repository read-only; commit lets git add, commit, branch, stash and rebase")
+	fs.StringVar(&f.fallback, "fallback", "none", "where namespaces do not work: none fails, landlock contains with less (see heddle doctor)")
 	fs.BoolVar(&f.keepEnv, "keep-env", false, "pass the whole environment, secrets too")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end the command after this time")
 	return cmd
@@ -124,6 +126,13 @@ func (f sandboxFlags) policy() (sandbox.Policy, error) {
 		p.Git = sandbox.GitCommit
 	default:
 		return p, fmt.Errorf("--git %q is neither protected nor commit", f.git)
+	}
+	switch f.fallback {
+	case "none", "":
+	case "landlock":
+		p.Fallback = sandbox.FallbackLandlock
+	default:
+		return p, fmt.Errorf("--fallback %q is neither none nor landlock", f.fallback)
 	}
 	if f.hostTmp {
 		p.Tmp = sandbox.TmpHost

@@ -58,11 +58,15 @@ func (c *Config) DenyRead() []string {
 	return out
 }
 
+// LandlockFallback is sandbox.fallback = "landlock".
+func (c *Config) LandlockFallback() bool { return c.str(limitsTable, "fallback") == "landlock" }
+
 func limitNodes() map[string]*node {
 	out := map[string]*node{}
 	for _, k := range limitKeys {
 		out[k] = &node{kind: integer}
 	}
+	out["fallback"] = oneOf("none", "landlock")
 	out["deny_read"] = &node{kind: textList}
 	return out
 }

@@ -88,6 +88,7 @@ func mcpServer(c *config.Config, m *config.MCPServer, cwd string, env map[string
 	}
 	if err == nil {
 		policy.Limits, policy.DenyRead = c.Limits(), c.DenyRead()
+		policy.LandlockFallback = c.LandlockFallback()
 	}
 	out.Policy = policy
 	return out

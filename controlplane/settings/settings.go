@@ -243,6 +243,7 @@ func completeSandbox(c *config.Config, s *heddlev1.ThreadSettings) error {
 	err := fillSandbox(c, s)
 	if err == nil {
 		s.Sandbox.Limits, s.Sandbox.DenyRead = c.Limits(), c.DenyRead()
+		s.Sandbox.LandlockFallback = c.LandlockFallback()
 		s.Sandbox.Git = c.GitMode(s.Sandbox.Level)
 	}
 	return err

@@ -35,7 +35,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(base) })
-	e := sandboxtest.NewEnv(t, base, sandbox.FullAccess, "", false)
+	e := sandboxtest.NewEnv(t, base, sandbox.FullAccess, "", sandboxtest.Host{})
 	return &rig{t: t, fs: e.S.FS(), dir: e.WS}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 	"github.com/heddle-dev/heddle/sandbox"
@@ -51,6 +53,9 @@ func policyOf(m *executorv1.Action) sandbox.Policy {
 	if out.Level.Contained() {
 		out.DenyRead = p.GetDenyRead()
 	}
+	if p.GetLandlockFallback() {
+		out.Fallback = sandbox.FallbackLandlock
+	}
 	l := p.GetLimits()
 	out.Limits = sandbox.Limits{
 		MemoryBytes: l.GetMemoryBytes(), Pids: l.GetPids(), CPU: l.GetCpuMillis(), FileBytes: l.GetFileBytes(),
@@ -66,7 +71,12 @@ func ReportOf(r sandbox.Report) *heddlev1.SandboxReport {
 		out.Gaps = append(out.Gaps, &heddlev1.SandboxGap{Guarantee: valid(g.Guarantee), Why: valid(g.Why), Fix: valid(g.Fix)})
 	}
 	if r.Cause != "" {
-		out.Gaps = append(out.Gaps, &heddlev1.SandboxGap{Guarantee: "contained levels", Why: valid(r.Cause), Fix: valid(r.Fix)})
+		out.Gaps = append(out.Gaps, &heddlev1.SandboxGap{Guarantee: gapContained, Why: valid(r.Cause), Fix: valid(r.Fix)})
+	}
+	if f := r.Fallback; f != nil {
+		for _, g := range f.Gaps {
+			out.FallbackGaps = append(out.FallbackGaps, &heddlev1.SandboxGap{Guarantee: valid(g.Guarantee), Why: valid(g.Why), Fix: valid(g.Fix)})
+		}
 	}
 	for _, l := range []struct {
 		level sandbox.Level
@@ -79,10 +89,31 @@ func ReportOf(r sandbox.Report) *heddlev1.SandboxReport {
 	} {
 		if r.Supports(l.level) {
 			out.Levels = append(out.Levels, l.wire)
+		} else if r.Fallback != nil && r.Fallback.Levels[l.level.String()] {
+			out.FallbackLevels = append(out.FallbackLevels, l.wire)
 		}
 	}
 	return out
 }
+
+// reportFor is the report of a thread whose policy may have needed the fallback: it is the backend then, and what it
+// cannot give are gaps as any other.
+func reportFor(r *heddlev1.SandboxReport, p sandbox.Policy) *heddlev1.SandboxReport {
+	if p.Fallback != sandbox.FallbackLandlock || !p.Level.Contained() || len(r.GetFallbackLevels()) == 0 {
+		return r
+	}
+	out := proto.CloneOf(r)
+	out.Backend, out.Levels = string(sandbox.BackendLandlock), append(out.FallbackLevels, out.Levels...)
+	out.Gaps, out.FallbackGaps, out.FallbackLevels = out.FallbackGaps, nil, nil
+	for _, g := range r.GetGaps() {
+		if g.GetGuarantee() != sandbox.GapLevels && g.GetGuarantee() != gapContained {
+			out.Gaps = append(out.Gaps, g)
+		}
+	}
+	return out
+}
+
+const gapContained = "contained levels"
 
 // roots tells which paths a policy lets its commands write. It is for asking a
 // person beforehand; the sandbox enforces.

@@ -31,7 +31,7 @@ func (r *Runner) prepare(ctx context.Context, a *action, m *executorv1.Action, r
 	if p := m.GetPrepare(); p.GetShell() != "" {
 		r.logins.Warm(ctx, boxKey(a.lease, policy), p.GetShell(), m.GetWorkspace(), p.GetEnv(), runIn(b))
 	}
-	res.Outcome = &executorv1.ActionResult_Prepared{Prepared: &executorv1.Prepared{Report: r.cfg.Report()}}
+	res.Outcome = &executorv1.ActionResult_Prepared{Prepared: &executorv1.Prepared{Report: reportFor(r.cfg.Report(), policy)}}
 	return nil
 }
 

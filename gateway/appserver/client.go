@@ -180,10 +180,15 @@ func (c *client) isNumbered() bool {
 
 // place tells a client that asked for numbers where an answer stands.
 func (c *client) place(t *heddlev1.Thread) *protocol.Place {
-	if !c.isNumbered() {
+	numbered, extended := c.isNumbered(), c.isExtended()
+	if !extended || !numbered && t.GetSandboxReport() == nil {
 		return nil
 	}
-	return &protocol.Place{Seq: t.GetLastSeq()}
+	p := &protocol.Place{SandboxReport: protocol.FromSandboxReport(t.GetSandboxReport())}
+	if numbered {
+		p.Seq = t.GetLastSeq()
+	}
+	return p
 }
 
 func (c *client) isExtended() bool {
@@ -196,7 +201,7 @@ func (c *client) isExtended() bool {
 func (c *client) wants(n note) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.initialized && !c.optOut[n.method] && (c.experimental || !n.experimental)
+	return c.initialized && !c.optOut[n.method] && (c.experimental || !n.experimental) && (c.extended || !n.extended)
 }
 
 // offer queues a note that is not part of a subscription.

@@ -15,6 +15,8 @@ type note struct {
 	all bool
 	// experimental notes go to connections with that capability only.
 	experimental bool
+	// extended notes go to connections with capabilities.heddle only.
+	extended bool
 	// key lets a newer note replace one that still waits to be written.
 	key    string
 	params any

@@ -79,7 +79,11 @@ func (s *Server) threadStart(ctx context.Context, r *call, p *protocol.ThreadSta
 			r.client.tell("warning", warningParams(t.GetId(), w))
 		}
 	})
-	return protocol.FromOpened(t, wire), nil
+	out := protocol.FromOpened(t, wire)
+	if report := t.GetSandboxReport(); report != nil && r.client.isExtended() {
+		out.Heddle = &protocol.Place{SandboxReport: protocol.FromSandboxReport(report)}
+	}
+	return out, nil
 }
 
 func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadResumeParams) (any, error) {

@@ -168,6 +168,12 @@ func (tr *translator) detail(e *heddlev1.Event, emit func(note) error) error {
 			ProcessID string `json:"processId"`
 			Stdin     string `json:"stdin"`
 		}{itemRef{tr.thread, e.GetTurnId(), t.GetItemId()}, t.GetProcessId(), protocol.Clip(t.GetStdin())}
+	case *heddlev1.Event_SandboxReported:
+		n.method, n.extended = "thread/sandbox/reported", true
+		n.params = struct {
+			ThreadID string                  `json:"threadId"`
+			Report   *protocol.SandboxReport `json:"report"`
+		}{tr.thread, protocol.FromSandboxReport(p.SandboxReported.GetReport())}
 	case *heddlev1.Event_McpServerStatus:
 		n.method, n.params = "mcpServer/startupStatus/updated", mcpStatusParams(tr.thread, p.McpServerStatus)
 	case *heddlev1.Event_McpProgress:

@@ -38,6 +38,10 @@ func (s *server) file(m *guestproto.Msg) {
 		return
 	}
 	defer p.close()
+	if err := s.guarded(p, f); err != nil {
+		s.reply(m.ID, failure(err))
+		return
+	}
 	var body []byte
 	switch f.Op {
 	case guestproto.OpRead:

@@ -33,7 +33,7 @@ const (
 type server struct {
 	conn     *guestproto.Conn
 	setup    guestproto.Setup
-	boxFD    int // owner's cgroup directory of this sandbox, or -1
+	killFD   int // open cgroup.kill of the sandbox's commands, or -1
 	null     *os.File
 	fence    *fence
 	calls    *connector // nil when connect is not supervised
@@ -71,7 +71,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	s := &server{conn: conn, boxFD: -1, procs: map[uint64]*process{}, pids: map[int]*process{}, more: make(chan struct{}, 1)}
+	s := &server{conn: conn, killFD: -1, procs: map[uint64]*process{}, pids: map[int]*process{}, more: make(chan struct{}, 1)}
 	if s.null, err = os.OpenFile("/dev/null", os.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *server) apply(m guestproto.Msg) error {
 	if m.Kind != guestproto.KSetup || s.setup.Version != guestproto.Version {
 		return fmt.Errorf("owner speaks version %d, guest %d", s.setup.Version, guestproto.Version)
 	}
-	s.boxFD = m.TakeFile(0)
+	s.killFD = m.TakeFile(0)
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("turn off core files: %w", err)
 	}
@@ -145,6 +145,11 @@ func (s *server) apply(m guestproto.Msg) error {
 		return err
 	}
 	if !s.setup.Contained {
+		if s.setup.Landlock {
+			if err := seccomp.Install(seccomp.Options{Alone: true, Frozen: s.setup.Frozen}); err != nil {
+				return err
+			}
+		}
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("become subreaper: %w", err)
 		}
@@ -156,7 +161,7 @@ func (s *server) apply(m guestproto.Msg) error {
 	if s.setup.Connect {
 		s.calls = newConnector(s.setup.HostTmp, s.denied)
 	}
-	if err := seccomp.Install(s.setup.Connect); err != nil {
+	if err := seccomp.Install(seccomp.Options{Supervised: s.setup.Connect}); err != nil {
 		return err
 	}
 	return s.prepareLaunches()
@@ -197,11 +202,8 @@ func (s *server) endAll() {
 		os.Exit(0)
 	}
 	s.over.Store(true)
-	if s.boxFD >= 0 {
-		if fd, err := unix.Openat(s.boxFD, "cgroup.kill", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
-			unix.Write(fd, []byte("1"))
-			unix.Close(fd)
-		}
+	if s.killFD >= 0 {
+		unix.Write(s.killFD, []byte("1"))
 	}
 	if s.setup.Shim {
 		s.endShims()

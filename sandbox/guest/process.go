@@ -44,7 +44,7 @@ func (s *server) start(m *guestproto.Msg) {
 		s.reply(m.ID, failure(err))
 		return
 	}
-	dir, err := openWorkDir(req, s.setup.Contained)
+	dir, err := openWorkDir(req, s.setup.Contained || s.setup.Landlock)
 	if err != nil {
 		r := failure(err)
 		r.Body = []byte("dir")
@@ -94,8 +94,10 @@ func (s *server) takeStreams(m *guestproto.Msg, req guestproto.Start) (st stream
 	take(req.HasStdout, &st.stdio[1])
 	st.stdio[2] = st.stdio[1]
 	take(req.HasStderr, &st.stdio[2])
-	if req.TTY {
-		if st.master, st.tty, err = openTerminal(req.Rows, req.Cols); err == nil {
+	if req.GivenTTY {
+		st.stdio = [3]int{st.stdio[0], st.stdio[0], st.stdio[0]}
+	} else if req.TTY {
+		if st.master, st.tty, err = guestproto.OpenTerminal(req.Rows, req.Cols); err == nil {
 			st.stdio = [3]int{st.tty, st.tty, st.tty}
 		}
 	}
@@ -170,6 +172,9 @@ func (s *server) shimFlags(tty bool) string {
 	}
 	if s.setup.Scope {
 		f += "s"
+		if s.setup.Landlock {
+			f += "l"
+		}
 	}
 	return f
 }

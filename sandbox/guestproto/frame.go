@@ -19,7 +19,7 @@ import (
 )
 
 // Version is bumped when frames change meaning.
-const Version = 2
+const Version = 3
 
 const (
 	headerLen = 16

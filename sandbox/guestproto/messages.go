@@ -26,7 +26,7 @@ const (
 
 func (k Kind) String() string { return fmt.Sprintf("frame(%d)", uint8(k)) }
 
-// Setup configures a guest once. Descriptors: the directory of the owner's command cgroups, if any.
+// Setup configures a guest once. Descriptors: the open cgroup.kill of the sandbox's commands, if any.
 type Setup struct {
 	Version   int
 	Contained bool // in namespaces: harden, filter system calls, die as PID 1
@@ -37,6 +37,10 @@ type Setup struct {
 	Scope     bool  // confine signals of each command to itself (Landlock)
 	Connect   bool  // perform connect for the commands, and refuse sockets that were not bound inside
 	HostTmp   bool  // /tmp is the host's
+	// Landlock: no namespaces, but rules that the guest entered before it ran; harden as inside.
+	Landlock bool
+	Frozen   bool     // with Landlock: nothing of the host may change at all
+	Guarded  []string // with Landlock: paths that file actions must not change, as no mount protects them
 }
 
 func (s Setup) Encode() []byte {
@@ -47,16 +51,17 @@ func (s Setup) Encode() []byte {
 	e.Uint(uint64(s.GraceMS))
 	e.Int(s.FileBytes)
 	e.Int(s.Pids)
-	for _, v := range []bool{s.Scope, s.Connect, s.HostTmp} {
+	for _, v := range []bool{s.Scope, s.Connect, s.HostTmp, s.Landlock, s.Frozen} {
 		e.Bool(v)
 	}
+	e.Strs(s.Guarded)
 	return e.B
 }
 
 func DecodeSetup(b []byte) (Setup, error) {
 	d := Dec{B: b}
 	s := Setup{Version: int(d.Uint()), Contained: d.Bool(), Shim: d.Bool(), GraceMS: int(d.Uint()), FileBytes: d.Int(), Pids: d.Int(),
-		Scope: d.Bool(), Connect: d.Bool(), HostTmp: d.Bool()}
+		Scope: d.Bool(), Connect: d.Bool(), HostTmp: d.Bool(), Landlock: d.Bool(), Frozen: d.Bool(), Guarded: d.Strs()}
 	return s, d.Err
 }
 
@@ -72,6 +77,7 @@ type Start struct {
 	HasStdin   bool
 	HasStdout  bool
 	HasStderr  bool
+	GivenTTY   bool // the terminal is the descriptor of standard input, made by the owner
 }
 
 func (s Start) Encode() []byte {
@@ -83,7 +89,7 @@ func (s Start) Encode() []byte {
 	e.Bool(s.TTY)
 	e.Uint(uint64(s.Rows))
 	e.Uint(uint64(s.Cols))
-	for _, v := range []bool{s.HasCgroup, s.HasStdin, s.HasStdout, s.HasStderr} {
+	for _, v := range []bool{s.HasCgroup, s.HasStdin, s.HasStdout, s.HasStderr, s.GivenTTY} {
 		e.Bool(v)
 	}
 	return e.B
@@ -92,7 +98,7 @@ func (s Start) Encode() []byte {
 func DecodeStart(b []byte) (Start, error) {
 	d := Dec{B: b}
 	s := Start{Argv: d.Strs(), Env: d.Strs(), Dir: d.Str(), Below: d.Str(), TTY: d.Bool(), Rows: uint16(d.Uint()), Cols: uint16(d.Uint()),
-		HasCgroup: d.Bool(), HasStdin: d.Bool(), HasStdout: d.Bool(), HasStderr: d.Bool()}
+		HasCgroup: d.Bool(), HasStdin: d.Bool(), HasStdout: d.Bool(), HasStderr: d.Bool(), GivenTTY: d.Bool()}
 	return s, d.Err
 }
 

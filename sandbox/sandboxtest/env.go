@@ -27,10 +27,18 @@ type Env struct {
 	Secret  string // a file that the policy denies to read
 	Tool    string // the attack tool, readable inside
 	Root    bool
+	// Landlock: without namespaces, under Policy.Fallback.
+	Landlock bool
+}
+
+// Host says what an environment does without, as on a host that lacks it.
+type Host struct {
+	NoCgroup bool
+	Landlock bool // no namespaces, the fallback instead
 }
 
 // NewEnv makes an environment below base, a directory that is neither in /tmp nor in /run.
-func NewEnv(tb testing.TB, base string, level sandbox.Level, tool string, noCgroup bool) *Env {
+func NewEnv(tb testing.TB, base string, level sandbox.Level, tool string, host Host) *Env {
 	tb.Helper()
 	e := &Env{T: tb, Level: level, Root: os.Geteuid() == 0, Tool: tool}
 	e.WS, e.Outside, e.Home = filepath.Join(base, "ws"), filepath.Join(base, "outside"), filepath.Join(base, "home")
@@ -41,7 +49,8 @@ func NewEnv(tb testing.TB, base string, level sandbox.Level, tool string, noCgro
 	e.must(os.WriteFile(filepath.Join(e.WS, ".git", "config"), []byte("[core]\n"), 0o644))
 	e.must(os.WriteFile(e.Secret, []byte("PRIVATE"), 0o600))
 	e.must(os.WriteFile(filepath.Join(e.Home, ".bashrc"), nil, 0o644))
-	e.Cfg = sandbox.Config{StateDir: filepath.Join(base, "state"), GuestPath: Helper(tb), NoCgroup: noCgroup, Home: e.Home}
+	e.Cfg = sandbox.Config{StateDir: filepath.Join(base, "state"), GuestPath: Helper(tb), NoCgroup: host.NoCgroup, NoNamespaces: host.Landlock, Home: e.Home}
+	e.Landlock = host.Landlock
 	var err error
 	e.M, err = sandbox.NewManager(context.Background(), e.Cfg)
 	e.must(err)
@@ -60,6 +69,9 @@ func NewEnv(tb testing.TB, base string, level sandbox.Level, tool string, noCgro
 func (e *Env) Acquire(p sandbox.Policy) *sandbox.Sandbox {
 	e.T.Helper()
 	p.Level = e.Level
+	if e.Landlock {
+		p.Fallback = sandbox.FallbackLandlock
+	}
 	if p.Workspace == "" {
 		p.Workspace = e.WS
 	}

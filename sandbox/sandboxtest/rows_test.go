@@ -50,12 +50,25 @@ func TestRows(t *testing.T) {
 	for i, level := range []sandbox.Level{sandbox.ReadOnly, sandbox.WorkspaceWrite, sandbox.FullAccess} {
 		files := true // rows that do not depend on the kind run once
 		for _, kind := range []string{"cgroup", "subreaper"} {
-			t.Run(level.String()+"/"+kind, func(t *testing.T) { rows(t, i, level, kind == "subreaper", &files) })
+			t.Run(level.String()+"/"+kind, func(t *testing.T) { rows(t, i, level, sandboxtest.Host{NoCgroup: kind == "subreaper"}, &files) })
 		}
 	}
 }
 
-func rows(t *testing.T, column int, level sandbox.Level, noCgroup bool, files *bool) {
+// TestRowsLandlock runs the table on a host without namespaces, with the fallback. What that cannot hold is in
+// sandboxtest.LandlockGap with the reason, and reported by name.
+func TestRowsLandlock(t *testing.T) {
+	for i, level := range []sandbox.Level{sandbox.ReadOnly, sandbox.WorkspaceWrite} {
+		files := true
+		for _, kind := range []string{"cgroup", "subreaper"} {
+			t.Run(level.String()+"/"+kind, func(t *testing.T) {
+				rows(t, i, level, sandboxtest.Host{NoCgroup: kind == "subreaper", Landlock: true}, &files)
+			})
+		}
+	}
+}
+
+func rows(t *testing.T, column int, level sandbox.Level, host sandboxtest.Host, files *bool) {
 	t.Helper()
 	dir := base(t)
 	tool := filepath.Join(dir, "tool")
@@ -64,14 +77,18 @@ func rows(t *testing.T, column int, level sandbox.Level, noCgroup bool, files *b
 		t.Fatal(err)
 	}
 	copyFile(t, exe, tool)
-	report := sandbox.Probe(context.Background(), sandbox.Config{StateDir: filepath.Join(dir, "probe"), GuestPath: sandboxtest.Helper(t), NoCgroup: noCgroup})
-	if !noCgroup && !report.CgroupKill {
+	report := sandbox.Probe(context.Background(), sandbox.Config{StateDir: filepath.Join(dir, "probe"), GuestPath: sandboxtest.Helper(t), NoCgroup: host.NoCgroup})
+	if !host.NoCgroup && !report.CgroupKill {
 		gap(t, "this host gives no cgroup to "+who()+"; the subreaper rows cover it")
 	}
-	if !report.Supports(level) {
+	if host.Landlock {
+		if abi := report.Landlock; abi < 6 {
+			gap(t, fmt.Sprintf("the kernel has no Landlock ABI 6, with which the fallback is tested (it has %d)", abi))
+		}
+	} else if !report.Supports(level) {
 		gap(t, fmt.Sprintf("level %s cannot be enforced: %s", level, report.Cause))
 	}
-	env := sandboxtest.NewEnv(t, dir, level, tool, noCgroup)
+	env := sandboxtest.NewEnv(t, dir, level, tool, host)
 	env.Report = report
 	for _, row := range sandboxtest.Rows() {
 		want := sandboxtest.Verdict(row.Want[column])
@@ -81,6 +98,11 @@ func rows(t *testing.T, column int, level sandbox.Level, noCgroup bool, files *b
 		t.Run(row.ID, func(t *testing.T) {
 			e := *env
 			e.T = t
+			if host.Landlock {
+				if why := sandboxtest.LandlockGap(row, level); why != "" {
+					t.Skipf("GAP of the fallback: %s", why)
+				}
+			}
 			if row.Gap != nil {
 				if why := row.Gap(&e); why != "" {
 					gap(t, why)

@@ -33,10 +33,21 @@ const (
 		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 )
 
-// Install puts the filter on every thread of the calling process. no_new_privs must be set. With supervised, the
-// process may take descriptors of others; its children get SuperviseProgram, which refuses that to them.
-func Install(supervised bool) error {
-	prog := program(supervised)
+// Options are what a filter does beside its list.
+type Options struct {
+	// Supervised leaves the right to take descriptors of other processes. The children of such a process get
+	// SuperviseProgram, which refuses that to them.
+	Supervised bool
+	// Alone is for processes that no namespace separates from the host's: no network, no connecting to sockets, no
+	// System V and POSIX message queues, semaphores and memory, nothing that changes how other processes run.
+	Alone bool
+	// Frozen refuses changes of mode, owner, times and attributes of files, which Landlock does not know.
+	Frozen bool
+}
+
+// Install puts the filter on every thread of the calling process. no_new_privs must be set.
+func Install(o Options) error {
+	prog := program(o)
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, setModeFilter, flagTsync, uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(prog)
@@ -65,7 +76,7 @@ const (
 
 // program builds the filter. Blocks for calls whose arguments matter come first, each ending in a return, then
 // the list of refused calls.
-func program(supervised bool) []unix.SockFilter {
+func program(o Options) []unix.SockFilter {
 	errno := func(e unix.Errno) unix.SockFilter { return stmt(ret, retErrno|uint32(e)) }
 	p := []unix.SockFilter{
 		stmt(ldAbs, offArch),
@@ -96,11 +107,20 @@ func program(supervised bool) []unix.SockFilter {
 	// Terminal injection; only the low half counts, as in the kernel's own comparison.
 	block(unix.SYS_IOCTL, stmt(ldAbs, offArg1), jump(jeq, unix.TIOCSTI, 1, 0), jump(jeq, tiocLinux, 0, 1),
 		errno(unix.EPERM), stmt(ret, retAllow))
+	if o.Alone {
+		p = append(p, aloneBlocks()...)
+	}
 	block(unix.SYS_SOCKET, stmt(ldAbs, offArg0), jump(jeq, unix.AF_UNIX, 3, 0), jump(jeq, unix.AF_INET, 2, 0),
 		jump(jeq, unix.AF_INET6, 1, 0), jump(jeq, unix.AF_NETLINK, 0, 1), stmt(ret, retAllow), errno(unix.EAFNOSUPPORT))
 	calls := append(append([]uint32{}, refused...), refusedArch...)
-	if !supervised {
+	if !o.Supervised {
 		calls = append(calls, unix.SYS_PIDFD_GETFD)
+	}
+	if o.Alone {
+		calls = append(calls, aloneRefused...)
+	}
+	if o.Frozen {
+		calls = append(append(calls, frozenRefused...), frozenArch...)
 	}
 	for i, nr := range calls {
 		p = append(p, jump(jeq, nr, len(calls)-i, 0))

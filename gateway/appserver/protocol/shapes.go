@@ -322,14 +322,19 @@ type Opened struct {
 	Sandbox                 SandboxPolicy `json:"sandbox"`
 	ActivePermissionProfile *string       `json:"activePermissionProfile"`
 	ReasoningEffort         *string       `json:"reasoningEffort"`
-	// Heddle is for clients that asked for sequence numbers.
+	// Heddle is for clients with capabilities.heddle.
 	Heddle *Place `json:"heddle,omitempty"`
 }
 
-// Place is where in the thread's log an answer stands: everything up to Seq is
-// in it, and the notifications that follow begin after it.
+// Place is what clients with capabilities.heddle are told of an opened thread.
 type Place struct {
-	Seq uint64 `json:"seq"`
+	// Seq is where in the thread's log the answer stands: everything up to it is
+	// in it, and the notifications that follow begin after it. For clients that
+	// asked for sequence numbers.
+	Seq uint64 `json:"seq,omitempty"`
+	// SandboxReport is missing before the thread's first sandbox was made; the
+	// notification thread/sandbox/reported brings it.
+	SandboxReport *SandboxReport `json:"sandboxReport,omitempty"`
 }
 
 // Resumed is the answer of thread/resume.

@@ -272,6 +272,10 @@ type SandboxPolicy struct {
 	// every writable folder. What matches is looked for when a sandbox is made and
 	// before each command.
 	DenyRead []string `protobuf:"bytes,12,rep,name=deny_read,json=denyRead,proto3" json:"deny_read,omitempty"`
+	// Where contained levels cannot be enforced with namespaces: contain with
+	// Landlock, which cannot give every guarantee (SandboxReport.fallback_gaps),
+	// instead of failing.
+	LandlockFallback bool `protobuf:"varint,13,opt,name=landlock_fallback,json=landlockFallback,proto3" json:"landlock_fallback,omitempty"`
 	// Nil means the executor's defaults.
 	Limits        *SandboxLimits `protobuf:"bytes,20,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -390,6 +394,13 @@ func (x *SandboxPolicy) GetDenyRead() []string {
 		return x.DenyRead
 	}
 	return nil
+}
+
+func (x *SandboxPolicy) GetLandlockFallback() bool {
+	if x != nil {
+		return x.LandlockFallback
+	}
+	return false
 }
 
 func (x *SandboxPolicy) GetLimits() *SandboxLimits {
@@ -644,9 +655,13 @@ type SandboxReport struct {
 	LandlockAbi int32         `protobuf:"varint,3,opt,name=landlock_abi,json=landlockAbi,proto3" json:"landlock_abi,omitempty"`
 	Gaps        []*SandboxGap `protobuf:"bytes,4,rep,name=gaps,proto3" json:"gaps,omitempty"`
 	// Levels that can be enforced.
-	Levels        []SandboxLevel `protobuf:"varint,5,rep,packed,name=levels,proto3,enum=heddle.v1.SandboxLevel" json:"levels,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Levels []SandboxLevel `protobuf:"varint,5,rep,packed,name=levels,proto3,enum=heddle.v1.SandboxLevel" json:"levels,omitempty"`
+	// Levels that can be enforced only with SandboxPolicy.landlock_fallback, and
+	// what is not guaranteed then. Empty where nothing needs it.
+	FallbackLevels []SandboxLevel `protobuf:"varint,6,rep,packed,name=fallback_levels,json=fallbackLevels,proto3,enum=heddle.v1.SandboxLevel" json:"fallback_levels,omitempty"`
+	FallbackGaps   []*SandboxGap  `protobuf:"bytes,7,rep,name=fallback_gaps,json=fallbackGaps,proto3" json:"fallback_gaps,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SandboxReport) Reset() {
@@ -714,11 +729,25 @@ func (x *SandboxReport) GetLevels() []SandboxLevel {
 	return nil
 }
 
+func (x *SandboxReport) GetFallbackLevels() []SandboxLevel {
+	if x != nil {
+		return x.FallbackLevels
+	}
+	return nil
+}
+
+func (x *SandboxReport) GetFallbackGaps() []*SandboxGap {
+	if x != nil {
+		return x.FallbackGaps
+	}
+	return nil
+}
+
 var File_heddle_v1_policy_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\xb0\x04\n" +
+	"\x16heddle/v1/policy.proto\x12\theddle.v1\"\xdd\x04\n" +
 	"\rSandboxPolicy\x12-\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x17.heddle.v1.SandboxLevelR\x05level\x12%\n" +
 	"\x0ewritable_roots\x18\x02 \x03(\tR\rwritableRoots\x120\n" +
@@ -732,7 +761,8 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\fnetwork_miss\x18\n" +
 	" \x01(\x0e2\x16.heddle.v1.NetworkMissR\vnetworkMiss\x12$\n" +
 	"\x03git\x18\v \x01(\x0e2\x12.heddle.v1.GitModeR\x03git\x12\x1b\n" +
-	"\tdeny_read\x18\f \x03(\tR\bdenyRead\x120\n" +
+	"\tdeny_read\x18\f \x03(\tR\bdenyRead\x12+\n" +
+	"\x11landlock_fallback\x18\r \x01(\bR\x10landlockFallback\x120\n" +
 	"\x06limits\x18\x14 \x01(\v2\x18.heddle.v1.SandboxLimitsR\x06limits\"q\n" +
 	"\x05Place\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
@@ -753,14 +783,16 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"SandboxGap\x12\x1c\n" +
 	"\tguarantee\x18\x01 \x01(\tR\tguarantee\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
-	"\x03fix\x18\x03 \x01(\tR\x03fix\"\xc9\x01\n" +
+	"\x03fix\x18\x03 \x01(\tR\x03fix\"\xc7\x02\n" +
 	"\rSandboxReport\x12\x18\n" +
 	"\abackend\x18\x01 \x01(\tR\abackend\x12\x1f\n" +
 	"\vcgroup_kill\x18\x02 \x01(\bR\n" +
 	"cgroupKill\x12!\n" +
 	"\flandlock_abi\x18\x03 \x01(\x05R\vlandlockAbi\x12)\n" +
 	"\x04gaps\x18\x04 \x03(\v2\x15.heddle.v1.SandboxGapR\x04gaps\x12/\n" +
-	"\x06levels\x18\x05 \x03(\x0e2\x17.heddle.v1.SandboxLevelR\x06levels*\xa8\x01\n" +
+	"\x06levels\x18\x05 \x03(\x0e2\x17.heddle.v1.SandboxLevelR\x06levels\x12@\n" +
+	"\x0ffallback_levels\x18\x06 \x03(\x0e2\x17.heddle.v1.SandboxLevelR\x0efallbackLevels\x12:\n" +
+	"\rfallback_gaps\x18\a \x03(\v2\x15.heddle.v1.SandboxGapR\ffallbackGaps*\xa8\x01\n" +
 	"\fSandboxLevel\x12\x1d\n" +
 	"\x19SANDBOX_LEVEL_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17SANDBOX_LEVEL_READ_ONLY\x10\x01\x12!\n" +
@@ -813,11 +845,13 @@ var file_heddle_v1_policy_proto_depIdxs = []int32{
 	6, // 4: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
 	7, // 5: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
 	0, // 6: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	0, // 7: heddle.v1.SandboxReport.fallback_levels:type_name -> heddle.v1.SandboxLevel
+	7, // 8: heddle.v1.SandboxReport.fallback_gaps:type_name -> heddle.v1.SandboxGap
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_policy_proto_init() }

@@ -4,7 +4,7 @@
 package early
 
 // ShimArg0 is the first argument of a subreaper. The others are: flags ("t" for a terminal, "s" to confine
-// signals, or "-"), the grace for leftovers in milliseconds, the program's path, and its argument vector. It
+// signals, "l" with it below rules for files, or "-"), the grace for leftovers in milliseconds, the program's path, and its argument vector. It
 // reports on descriptor ShimFD.
 const (
 	ShimArg0 = "heddle-shim"
@@ -17,6 +17,12 @@ const TimerSlack = 50000
 
 // NestEnv, when set to "uid:gid", makes PID 1 move into a user namespace in which it has these ids.
 const NestEnv = "HEDDLE_NEST"
+
+// LandlockEnv, when set, makes a guest enter the Landlock rules on descriptor LandlockFD, without capabilities.
+const (
+	LandlockEnv = "HEDDLE_LANDLOCK"
+	LandlockFD  = 5
+)
 
 // Report records of a subreaper, fixed size, host byte order: int32 kind, int32 value, int64 user and system
 // microseconds, int32 leftovers, int32 unused.

@@ -62,10 +62,19 @@ static void kill_children(void)
 }
 
 // confine_signals puts the calling process into a domain from which it cannot signal processes outside.
-static void confine_signals(void)
+// Below a domain with rules for files, one without any would forbid links and renames between directories, so it
+// then has one rule, which allows them.
+static void confine_signals(int below)
 {
-	struct { uint64_t fs, net, scoped; } attr = {0, 0, 1ULL << 1};
+	struct { uint64_t fs, net, scoped; } attr = {below ? 1ULL << 13 : 0, 0, 1ULL << 1};
+	struct { uint64_t access; int32_t fd; } __attribute__((packed)) rule = {1ULL << 13, -1};
 	int fd = syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
+	if (below) {
+		rule.fd = open("/", O_PATH | O_CLOEXEC);
+		if (rule.fd < 0 || syscall(SYS_landlock_add_rule, fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0))
+			_exit(83);
+		close(rule.fd);
+	}
 	if (fd < 0 || syscall(SYS_landlock_restrict_self, fd, 0))
 		_exit(83);
 	close(fd);
@@ -89,7 +98,7 @@ static void child(const char *flags, const char *path, char **argv, char **envp,
 	if (strchr(flags, 't') && ioctl(0, TIOCSCTTY, 0))
 		goto failed;
 	if (strchr(flags, 's'))
-		confine_signals();
+		confine_signals(strchr(flags, 'l') != NULL);
 	execve(path, argv, envp);
 failed:
 	e = errno;

@@ -13,5 +13,6 @@ type Request struct {
 	Terminal    bool   // its standard input is its controlling terminal
 	DeathSignal int    // what it gets when this process ends
 	TimerSlack  uint64 // nanoseconds
-	Supervise   bool   // its calls of connect go to the listener that Start returns
+	Supervise   bool   // the filter hands calls to the listener that Start returns
+	Filter      bool   // the filter is put on without one
 }

@@ -117,9 +117,9 @@ __attribute__((noinline, noreturn)) static void child(struct spawn *s, int clear
 	if (s->domain >= 0 && syscall(SYS_landlock_restrict_self, s->domain, 0))
 		goto failed;
 	if (s->calls) {
-		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-			SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, s->calls);
-		if (fd < 0 || pass(s->channel[1], fd))
+		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, s->listen ?
+			SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV : 0, s->calls);
+		if (fd < 0 || s->listen && pass(s->channel[1], fd))
 			goto failed;
 	}
 	s->ready = 1;
@@ -156,9 +156,9 @@ __attribute__((noinline)) long spawn(struct spawn *s)
 		s->err = -pid;
 		return -1;
 	}
-	if (s->calls) // also when the child was killed halfway: nothing may be left for the next one
+	if (s->listen) // also when the child was killed halfway: nothing may be left for the next one
 		s->listener = take(s->channel[0]);
-	if (s->ready && !s->err && s->calls && s->listener < 0) { // it would run with calls that nobody answers
+	if (s->ready && !s->err && s->listen && s->listener < 0) { // it would run with calls that nobody answers
 		kill(pid, SIGKILL);
 		s->err = EMFILE;
 	}

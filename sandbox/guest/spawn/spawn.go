@@ -27,7 +27,7 @@ type Spawner struct {
 	calls   *C.struct_sock_fprog
 }
 
-// New makes a Spawner. calls is the filter for Request.Supervise; nil when that is not used.
+// New makes a Spawner. calls is the filter for Request.Supervise and Request.Filter; nil when that is not used.
 func New(calls []unix.SockFilter) (*Spawner, error) {
 	s := &Spawner{}
 	if len(calls) == 0 {
@@ -70,8 +70,11 @@ func (s *Spawner) Start(r Request) (pid, listener int, err error) {
 	if r.Terminal {
 		c.terminal = 1
 	}
-	if r.Supervise {
+	if r.Supervise || r.Filter {
 		c.calls = s.calls
+	}
+	if r.Supervise {
+		c.listen = 1
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()

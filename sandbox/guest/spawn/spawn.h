@@ -4,7 +4,8 @@
 struct spawn {
 	const char *path, *dir;
 	char *const *argv, *const *envp;
-	struct sock_fprog *calls; // filter whose listener goes to the parent, or NULL
+	struct sock_fprog *calls; // a filter, or NULL; its listener goes to the parent
+	int listen; // whether there is a listener
 	int stdio[3];
 	int extra;    // becomes descriptor 3
 	int cgroup;   // directory to be born in

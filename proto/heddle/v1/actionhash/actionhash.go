@@ -112,6 +112,9 @@ func (e encoder) policy(p *heddlev1.SandboxPolicy) {
 	if len(p.GetDenyRead()) > 0 {
 		head |= 1 << 41
 	}
+	if p.GetLandlockFallback() {
+		head |= 1 << 42
+	}
 	e.uint(head)
 	e.strings(p.GetWritableRoots())
 	e.uint(uint64(p.GetNetwork()))

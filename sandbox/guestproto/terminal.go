@@ -1,4 +1,4 @@
-package guest
+package guestproto
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a pseudo-terminal in the devpts instance of this sandbox.
-func openTerminal(rows, cols uint16) (master, tty int, err error) {
+// OpenTerminal makes a pseudo-terminal in the devpts instance that this process sees.
+func OpenTerminal(rows, cols uint16) (master, tty int, err error) {
 	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, -1, fmt.Errorf("open terminal: %w", err)
