@@ -38,6 +38,8 @@ type fake struct {
 	onTurn func(f *fake, thread, turn string)
 	// dropAnswer loses the connection after the next StartTurn was accepted.
 	dropAnswer bool
+	// dropCall loses the next turn/start, hideInput shows no item for an input.
+	dropCall, hideInput bool
 	// dropped is told when it did.
 	dropped chan struct{}
 
@@ -258,16 +260,27 @@ func (f *fake) StartTurn(ctx context.Context, r *heddlev1.StartTurnRequest) (*he
 		SessionId: sessionOf(ctx),
 	}
 	f.mu.Lock()
+	drop, lost := f.dropAnswer, f.dropCall
+	f.dropAnswer, f.dropCall = false, false
+	if lost {
+		// The call is lost with the connection before anything is accepted.
+		f.mu.Unlock()
+		f.dropped <- struct{}{}
+		f.stop()
+		return nil, errors.New("gone")
+	}
+	turn.FirstSeq = uint64(len(t.events) + 1)
 	t.turns = append(t.turns, &heddlev1.TurnWithItems{Turn: turn})
 	t.row.TurnCount++
-	drop := f.dropAnswer
-	f.dropAnswer = false
 	f.mu.Unlock()
 	f.append(r.GetThreadId(), turn.GetId(), &heddlev1.Event{Payload: &heddlev1.Event_TurnAccepted{TurnAccepted: &heddlev1.TurnAccepted{Turn: turn, Input: r.GetInput()}}})
 	started := proto.CloneOf(turn)
 	started.StartedAtMs = turn.GetAcceptedAtMs()
 	user := &heddlev1.Item{Id: newID(), TurnId: turn.GetId(), StartedAtMs: 5000, CompletedAtMs: 5000, Status: heddlev1.ItemStatus_ITEM_STATUS_COMPLETED, Content: &heddlev1.Item_UserMessage{UserMessage: r.GetInput()}}
-	f.append(r.GetThreadId(), turn.GetId(), turnStarted(started), itemStarted(user), itemCompleted(user))
+	f.append(r.GetThreadId(), turn.GetId(), turnStarted(started))
+	if !f.hideInput {
+		f.append(r.GetThreadId(), turn.GetId(), itemStarted(user), itemCompleted(user))
+	}
 	if drop {
 		// The answer is lost with the connection.
 		f.dropped <- struct{}{}

@@ -363,6 +363,31 @@ func TestControlPlaneLoss(t *testing.T) {
 	checkDeltas(t, p, 2)
 }
 
+// A call that got lost is not taken for the turn of the call before it, whose
+// input was not shown yet: its input would be lost behind a false answer.
+func TestLostCallIsNotTheTurnBefore(t *testing.T) {
+	f := newFake(t)
+	p := stdioPeer(t, newGateway(t, f, nil))
+	p.initialize()
+	thread := startThread(p)
+	f.hideInput = true
+	first := startTurn(p, thread, "one")
+	f.dropCall = true
+	restarted := make(chan struct{})
+	go func() {
+		defer close(restarted)
+		<-f.dropped
+		f.stop()
+		f.start()
+	}()
+	// The turn before may run: then nobody knows whether the input steered it.
+	answer := p.request("turn/start", message{"threadId": thread, "input": []message{{"type": "text", "text": "two"}}})
+	<-restarted
+	if answer["error"] == nil {
+		t.Errorf("the answer is %v, the turn before is %s", answer, first)
+	}
+}
+
 func TestStdinEndDetaches(t *testing.T) {
 	f := newFake(t)
 	g := newGateway(t, f, nil)

@@ -252,7 +252,7 @@ func (c *committer) tryCommit(g *group) error {
 	failpoint.Hit("log/after-commit")
 	for try := 0; errors.Is(err, store.ErrUnknownOutcome) && try < unknownRetries; try++ {
 		c.log.cfg.Logger.Warn("commit with unknown outcome", "error", err)
-		done, lookErr := c.happened(ctx, &batch[0])
+		done, lookErr := c.happened(ctx, telling(batch))
 		switch {
 		case lookErr != nil:
 			continue
@@ -262,6 +262,17 @@ func (c *committer) tryCommit(g *group) error {
 		err = c.store.Commit(ctx, batch)
 	}
 	return err
+}
+
+// telling is an append of a commit that moves its thread's head, so that the head
+// tells what happened; one that only compacts moves nothing.
+func telling(batch []store.Append) *store.Append {
+	for i := range batch {
+		if a := &batch[i]; len(a.Events) > 0 || a.Create || a.Claim {
+			return a
+		}
+	}
+	return &batch[0]
 }
 
 // happened reads the head of one thread of a commit: as the commit is one

@@ -58,6 +58,9 @@ func (s *Server) turnStart(ctx context.Context, r *call, p *protocol.TurnStartPa
 	return list{"turn": turn}, nil
 }
 
+// acceptedWait bounds the look at what became of a lost call.
+const acceptedWait = 30 * time.Second
+
 // startTurn starts a turn. When the connection is lost under way it looks
 // whether the turn was accepted before it asks again, so that no input runs
 // twice.
@@ -98,21 +101,43 @@ func (s *Server) acceptedTurn(ctx context.Context, req *heddlev1.StartTurnReques
 	t := newest.GetTurn()
 	// Clocks of two machines may differ a little.
 	recent := t.GetAcceptedAtMs() >= sent.Add(-time.Second).UnixMilli() && t.GetSessionId() == s.session.ID()
-	if recent && sameInput(newest.GetItems(), req.GetInput()) {
-		return t, false, nil
+	if recent {
+		in, err := s.acceptedInput(ctx, t)
+		if err != nil {
+			return nil, false, err
+		}
+		if proto.Equal(withoutData(in), withoutData(req.GetInput())) {
+			return t, false, nil
+		}
 	}
 	return nil, t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS, nil
 }
 
-// sameInput reports whether a turn's first message is the input; a turn that has
-// not shown its input yet may be the one.
-func sameInput(items []*heddlev1.Item, input *heddlev1.UserMessage) bool {
-	for _, it := range items {
-		if m := it.GetUserMessage(); m != nil {
-			return proto.Equal(withoutData(m), withoutData(input))
+// acceptedInput is the input with which a turn was accepted, shown or not: the
+// turn of a request that came just before must not pass for the one of a request
+// that got lost.
+func (s *Server) acceptedInput(ctx context.Context, t *heddlev1.Turn) (in *heddlev1.UserMessage, err error) {
+	ctx, cancel := context.WithTimeout(ctx, acceptedWait)
+	defer cancel()
+	err = s.session.Do(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		stream, err := heddlev1.NewEventServiceClient(cc).Watch(ctx, &heddlev1.WatchRequest{ThreadId: t.GetThreadId(), After: t.GetFirstSeq() - 1})
+		if err != nil {
+			return err
 		}
-	}
-	return true
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		for _, ev := range resp.GetEvents() {
+			if a := ev.GetTurnAccepted(); a.GetTurn().GetId() == t.GetId() {
+				in = a.GetInput()
+			}
+		}
+		return nil
+	})
+	return in, err
 }
 
 func withoutData(m *heddlev1.UserMessage) *heddlev1.UserMessage {
