@@ -1230,7 +1230,7 @@ func (x *PathViolation) GetWhat() string {
 type ActionError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable code: "executor_lost", "sandbox_lost", "outcome_unknown",
-	// "not_enforceable", "bad_cwd", "spawn_failed", "refused", "io", "cancelled".
+	// "not_enforceable", "bad_cwd", "workspace_moved", "spawn_failed", "refused", "io", "cancelled".
 	Code    string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// What a person can do about it; may be empty.
