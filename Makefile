@@ -88,6 +88,7 @@ test-robustness: $(GUEST) ## Break everything at random and check what was seen 
 bench: build ## Measure a turn of 20 sandboxed commands and single sandboxes, beside bare ones
 	$(GO) run ./cmd/internal/turnbench -heddle bin/heddle
 	$(GO) run ./cmd/internal/sandboxbench -guest $(GUEST)
+	$(GO) run ./cmd/internal/historybench -heddle bin/heddle
 
 .PHONY: generate
 generate: tools-proto ## Regenerate the Go code of proto/

@@ -33,6 +33,7 @@ type plane struct {
 }
 
 func newPlane(t *testing.T, name string) *plane {
+	t.Helper()
 	p := &plane{name: name, drain: make(chan struct{}), finish: make(chan struct{}), lis: bufconn.Listen(1 << 16), gone: make(chan struct{})}
 	p.server = grpc.NewServer(grpc.UnaryInterceptor(errdefs.UnaryServer), grpc.StreamInterceptor(errdefs.StreamServer))
 	heddlev1.RegisterSessionServiceServer(p.server, p)
