@@ -116,6 +116,8 @@ func (s *Server) execStart(c *client, p *protocol.ExecParams) (*heddlev1.ExecSta
 
 func execResult(p *protocol.ExecParams, x *execution, out *execOutcome) (any, error) {
 	switch {
+	case out.exited.GetError().GetCode() == "cancelled" && x.wasTerminated():
+		// Its end came before its start, which is an end all the same.
 	case out.exited.GetError() != nil:
 		return nil, execFailure(out.exited.GetError())
 	case out.capped() && p.DisableOutputCap && !x.stream:

@@ -119,6 +119,13 @@ func configOf(raw *protocol.Object) (*structpb.Struct, error) {
 }
 
 func startSettings(p *protocol.ThreadStartParams) (*heddlev1.ThreadSettings, error) {
+	place, err := placeOf("thread/start", p.Environments)
+	if err != nil {
+		return nil, err
+	}
+	if place != "" {
+		p.Cwd = &place
+	}
 	s := &heddlev1.ThreadSettings{
 		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
 		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
@@ -168,11 +175,18 @@ func forkSettings(p *protocol.ThreadForkParams) (*heddlev1.ThreadSettings, error
 }
 
 func turnSettings(p *protocol.TurnStartParams) (*heddlev1.ThreadSettings, error) {
+	place, err := placeOf("turn/start", p.Environments)
+	if err != nil {
+		return nil, err
+	}
+	if place != "" {
+		p.Cwd = (*protocol.Path)(&place)
+	}
 	s := &heddlev1.ThreadSettings{
 		Cwd: text(p.Cwd), Model: text(p.Model), ServiceTier: text(p.ServiceTier), ApprovalsReviewer: text(p.ApprovalsReviewer),
 		ReasoningEffort: text(p.Effort), ReasoningSummary: text(p.Summary), Personality: text(p.Personality),
 	}
-	s, err := finishSettings(s, p.ApprovalPolicy, nil, p.Permissions, nil, nil)
+	s, err = finishSettings(s, p.ApprovalPolicy, nil, p.Permissions, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +211,7 @@ func updateSettings(p *protocol.SettingsUpdateParams) (*heddlev1.ThreadSettings,
 	return turnSettings(&protocol.TurnStartParams{
 		Cwd: p.Cwd, ApprovalPolicy: p.ApprovalPolicy, ApprovalsReviewer: p.ApprovalsReviewer, SandboxPolicy: p.SandboxPolicy,
 		Permissions: p.Permissions, Model: p.Model, ServiceTier: p.ServiceTier, Effort: p.Effort, Summary: p.Summary,
-		CollaborationMode: p.CollaborationMode, Personality: p.Personality,
+		CollaborationMode: p.CollaborationMode, Personality: p.Personality, Environments: p.Environments,
 	})
 }
 

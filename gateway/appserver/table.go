@@ -154,6 +154,9 @@ func table(method string) (entry, bool) {
 	if e, ok := serverTable(method); ok {
 		return e, true
 	}
+	if e, ok := environmentTable(method); ok {
+		return e, true
+	}
 	if e, ok := queueTable(method); ok {
 		return e, true
 	}

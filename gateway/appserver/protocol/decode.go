@@ -201,7 +201,7 @@ func decodeValue(raw []byte, v reflect.Value) error {
 		}
 		v.SetBool(raw[0] == 't')
 		return nil
-	case reflect.Int64, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Int32:
+	case reflect.Int64, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint, reflect.Int32:
 		return decodeInt(raw, v)
 	case reflect.Slice:
 		return decodeSlice(raw, v)
@@ -236,7 +236,7 @@ func decodeString(raw []byte, v reflect.Value) error {
 
 func decodeInt(raw []byte, v reflect.Value) error {
 	want := map[reflect.Kind]string{
-		reflect.Int64: "i64", reflect.Int32: "i32", reflect.Uint16: "u16", reflect.Uint32: "u32", reflect.Uint64: "usize",
+		reflect.Int64: "i64", reflect.Int32: "i32", reflect.Uint16: "u16", reflect.Uint32: "u32", reflect.Uint64: "usize", reflect.Uint: "u64",
 	}[v.Kind()]
 	if kindOf(raw) != '0' {
 		return wrongType(raw, want)

@@ -25,33 +25,33 @@ type InitializeParams struct {
 
 // ThreadStartParams start a thread.
 type ThreadStartParams struct {
-	Model                 *string           `wire:"model,opt"`
-	AllowFallback         bool              `wire:"allowProviderModelFallback,default,exp"`
-	ModelProvider         *string           `wire:"modelProvider,opt"`
-	ServiceTier           *string           `wire:"serviceTier,opt"`
-	Cwd                   *string           `wire:"cwd,opt"`
-	RuntimeWorkspaceRoots []AbsPath         `wire:"runtimeWorkspaceRoots,opt,exp"`
-	ApprovalPolicy        *Approval         `wire:"approvalPolicy,opt"`
-	ApprovalsReviewer     *Reviewer         `wire:"approvalsReviewer,opt"`
-	Sandbox               *SandboxMode      `wire:"sandbox,opt"`
-	Permissions           *string           `wire:"permissions,opt,exp"`
-	Config                *Object           `wire:"config,opt"`
-	ServiceName           *string           `wire:"serviceName,opt"`
-	BaseInstructions      *string           `wire:"baseInstructions,opt"`
-	DeveloperInstructions *string           `wire:"developerInstructions,opt"`
-	Personality           *Personality      `wire:"personality,opt"`
-	MultiAgentMode        *MultiAgentMode   `wire:"multiAgentMode,opt,exp"`
-	DaybreakEnabled       *bool             `wire:"daybreakEnabled,opt,exp"`
-	Ephemeral             *bool             `wire:"ephemeral,opt"`
-	HistoryMode           *HistoryMode      `wire:"historyMode,opt,exp"`
-	SessionStartSource    *StartSource      `wire:"sessionStartSource,opt"`
-	ThreadSource          *string           `wire:"threadSource,opt"`
-	ProjectID             *string           `wire:"projectId,opt,exp"`
-	Environments          []TurnEnvironment `wire:"environments,opt,exp"`
-	DynamicTools          *[]DynamicTool    `wire:"dynamicTools,opt,exp"`
-	CapabilityRoots       []CapabilityRoot  `wire:"selectedCapabilityRoots,opt,exp"`
-	MockExperimental      *string           `wire:"mockExperimentalField,opt,exp"`
-	RawEvents             bool              `wire:"experimentalRawEvents,default,exp"`
+	Model                 *string            `wire:"model,opt"`
+	AllowFallback         bool               `wire:"allowProviderModelFallback,default,exp"`
+	ModelProvider         *string            `wire:"modelProvider,opt"`
+	ServiceTier           *string            `wire:"serviceTier,opt"`
+	Cwd                   *string            `wire:"cwd,opt"`
+	RuntimeWorkspaceRoots []AbsPath          `wire:"runtimeWorkspaceRoots,opt,exp"`
+	ApprovalPolicy        *Approval          `wire:"approvalPolicy,opt"`
+	ApprovalsReviewer     *Reviewer          `wire:"approvalsReviewer,opt"`
+	Sandbox               *SandboxMode       `wire:"sandbox,opt"`
+	Permissions           *string            `wire:"permissions,opt,exp"`
+	Config                *Object            `wire:"config,opt"`
+	ServiceName           *string            `wire:"serviceName,opt"`
+	BaseInstructions      *string            `wire:"baseInstructions,opt"`
+	DeveloperInstructions *string            `wire:"developerInstructions,opt"`
+	Personality           *Personality       `wire:"personality,opt"`
+	MultiAgentMode        *MultiAgentMode    `wire:"multiAgentMode,opt,exp"`
+	DaybreakEnabled       *bool              `wire:"daybreakEnabled,opt,exp"`
+	Ephemeral             *bool              `wire:"ephemeral,opt"`
+	HistoryMode           *HistoryMode       `wire:"historyMode,opt,exp"`
+	SessionStartSource    *StartSource       `wire:"sessionStartSource,opt"`
+	ThreadSource          *string            `wire:"threadSource,opt"`
+	ProjectID             *string            `wire:"projectId,opt,exp"`
+	Environments          *[]TurnEnvironment `wire:"environments,opt,exp"`
+	DynamicTools          *[]DynamicTool     `wire:"dynamicTools,opt,exp"`
+	CapabilityRoots       []CapabilityRoot   `wire:"selectedCapabilityRoots,opt,exp"`
+	MockExperimental      *string            `wire:"mockExperimentalField,opt,exp"`
+	RawEvents             bool               `wire:"experimentalRawEvents,default,exp"`
 }
 
 // TurnsPageParams ask for turns with the answer of thread/resume.
@@ -198,7 +198,7 @@ type SettingsUpdateParams struct {
 	Personality       *Personality       `wire:"personality,opt"`
 	MultiAgentMode    *MultiAgentMode    `wire:"multiAgentMode,opt"`
 	DisabledPluginIDs []string           `wire:"disabledPluginIds,opt"`
-	Environments      []TurnEnvironment  `wire:"environments,opt"`
+	Environments      *[]TurnEnvironment `wire:"environments,opt"`
 }
 
 // TurnStartParams start a turn.
@@ -209,7 +209,7 @@ type TurnStartParams struct {
 	ClientMetadata        *Object            `wire:"responsesapiClientMetadata,opt,exp"`
 	ClientMetadataPatch   *Object            `wire:"responsesapiClientMetadataPatch,opt,exp"`
 	AdditionalContext     *Object            `wire:"additionalContext,opt,exp"`
-	Environments          []TurnEnvironment  `wire:"environments,opt,exp"`
+	Environments          *[]TurnEnvironment `wire:"environments,opt,exp"`
 	Cwd                   *Path              `wire:"cwd,opt"`
 	RuntimeWorkspaceRoots []AbsPath          `wire:"runtimeWorkspaceRoots,opt,exp"`
 	ApprovalPolicy        *Approval          `wire:"approvalPolicy,opt"`

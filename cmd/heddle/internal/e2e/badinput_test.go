@@ -211,7 +211,6 @@ func betterThanReference(c inputCase) bool {
 		{"thread/readState/update", `"threadId":""`, "the thread is looked at first"},
 		{"thread/readState/update", `"threadId":"../`, "the same"},
 		{"thread/readState/update", `"threadId":"@`, "the same"},
-		{"thread/start", `"environments":`, "one environment is all there is"},
 		{"thread/metadata/update", `"projectId":""`, "a thread that is not there is no failure of the server"},
 		{"thread/resume", `"history":`, "items that no model is shown are refused"},
 		{"thread/sample/cancel", "noSuchMember", "members that are not known are ignored everywhere"},
