@@ -181,3 +181,39 @@ func TestAutoReviewOfPatch(t *testing.T) {
 		t.Errorf("the model was told %q", out)
 	}
 }
+
+// A person can allow what the reviewer denied: exactly that is not asked about
+// again.
+func TestOverrideDenial(t *testing.T) {
+	r := newRig(t)
+	again := shell("c2", "echo ran")
+	r.model.script(calls(shell("c1", "echo ran")), speak("v", `{"outcome":"deny"}`), speak("m", "ok"), calls(again), speak("n", "ok"))
+	ctx, th := r.thread(autoReviewed("untrusted"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	f.turnEnd()
+	a := resolved(f)
+	override := func(id string) error {
+		_, err := r.approvals.OverrideDenial(ctx, &heddlev1.OverrideDenialRequest{ThreadId: th.GetId(), ApprovalId: id})
+		return err
+	}
+	if err := override("nope"); err == nil {
+		t.Error("an unknown approval was overridden")
+	}
+	if err := override(a.GetId()); err != nil {
+		t.Fatal(err)
+	}
+	r.startTurn(ctx, th.GetId(), "again")
+	f.turnEnd()
+	if n := r.exec.did(isProcess); n != 1 {
+		t.Errorf("ran %d times", n)
+	}
+	told := false
+	for _, e := range r.model.asked()[3].Input {
+		m := e.GetMessage()
+		told = told || m.GetRole() == "developer" && strings.Contains(m.GetParts()[0].GetText(), "allows exactly this one") && strings.Contains(m.GetParts()[0].GetText(), "echo ran")
+	}
+	if !told {
+		t.Error("the model was not told")
+	}
+}

@@ -45,3 +45,13 @@ func (s *approvalService) ListPendingApprovals(ctx context.Context, r *heddlev1.
 	}
 	return &heddlev1.ListPendingApprovalsResponse{Approvals: list}, nil
 }
+
+func (s *approvalService) OverrideDenial(ctx context.Context, r *heddlev1.OverrideDenialRequest) (*heddlev1.OverrideDenialResponse, error) {
+	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Agent.OverrideDenial(ctx, r.GetThreadId(), r.GetApprovalId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.OverrideDenialResponse{}, nil
+}

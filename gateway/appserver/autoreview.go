@@ -1,11 +1,16 @@
 package appserver
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"strconv"
 
+	"google.golang.org/grpc"
+
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -98,4 +103,33 @@ func reviewedAction(a *heddlev1.Approval) map[string]any {
 	e := a.GetElicitation()
 	title := e.GetMeta().GetFields()["tool_title"].GetStringValue()
 	return map[string]any{"type": "mcpToolCall", "server": e.GetServer(), "toolName": e.GetTool(), "toolTitle": filled(title), "connectorId": nil, "connectorName": nil}
+}
+
+// overrideDenial lets the person allow what the reviewer denied. The event names
+// the review: its id is reviewId of the notifications.
+func (s *Server) overrideDenial(ctx context.Context, _ *call, p *protocol.ApproveDeniedParams) (any, error) {
+	var event struct {
+		ID       string `json:"id"`
+		ReviewID string `json:"reviewId"`
+	}
+	if err := json.Unmarshal(p.Event, &event); err != nil {
+		return nil, invalid("invalid Guardian denial event: " + err.Error())
+	}
+	if event.ID == "" {
+		event.ID = event.ReviewID
+	}
+	if event.ID == "" {
+		return nil, invalid("invalid Guardian denial event: missing field `id`")
+	}
+	err := s.session.Do(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		_, err := heddlev1.NewApprovalServiceClient(cc).OverrideDenial(ctx, &heddlev1.OverrideDenialRequest{ThreadId: p.ThreadID, ApprovalId: event.ID})
+		return err
+	})
+	switch {
+	case errdefs.Is(err, errdefs.ApprovalNotFound):
+		return nil, invalid("there is no denied action " + event.ID + " in this thread")
+	case err != nil:
+		return nil, named(err, textNotFound, p.ThreadID)
+	}
+	return list{}, nil
 }

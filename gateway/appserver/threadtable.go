@@ -22,6 +22,8 @@ func threadTable(method string) (entry, bool) {
 		return handle((*Server).goalGet), true
 	case "thread/goal/clear":
 		return handle((*Server).goalClear), true
+	case "thread/approveGuardianDeniedAction":
+		return handle((*Server).overrideDenial), true
 	case "thread/metadata/update":
 		return handle((*Server).metadataUpdate), true
 	case "thread/readState/update":

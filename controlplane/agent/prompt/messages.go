@@ -37,6 +37,12 @@ func Summary(text string) *heddlev1.HistoryEntry {
 	return message("user", "The conversation so far was replaced by this summary, written by the model that worked on it. Go on from here; do not repeat what is done.\n\n"+text)
 }
 
+// DenialOverridden returns the developer message after the person allowed what the
+// approval reviewer had denied; action names it.
+func DenialOverridden(action string) *heddlev1.HistoryEntry {
+	return message("developer", "The user has looked at an action that the approval reviewer denied, and allows exactly this one: "+action+"\nYou may ask for it again if it is still needed.")
+}
+
 // SubAgent returns the user message that says what became of a sub-agent's work;
 // note is JSON.
 func SubAgent(note string) *heddlev1.HistoryEntry {

@@ -115,6 +115,12 @@ type ThreadParams struct {
 	ThreadID string `wire:"threadId"`
 }
 
+// ApproveDeniedParams allow what the approval reviewer denied.
+type ApproveDeniedParams struct {
+	ThreadID string          `wire:"threadId"`
+	Event    json.RawMessage `wire:"event"`
+}
+
 // ThreadReadParams read a thread.
 type ThreadReadParams struct {
 	ThreadID     string `wire:"threadId"`

@@ -1011,6 +1011,94 @@ func (x *ElicitationRequest) GetTool() string {
 	return ""
 }
 
+type OverrideDenialRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	ApprovalId    string                 `protobuf:"bytes,2,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverrideDenialRequest) Reset() {
+	*x = OverrideDenialRequest{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverrideDenialRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverrideDenialRequest) ProtoMessage() {}
+
+func (x *OverrideDenialRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverrideDenialRequest.ProtoReflect.Descriptor instead.
+func (*OverrideDenialRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *OverrideDenialRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *OverrideDenialRequest) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+type OverrideDenialResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverrideDenialResponse) Reset() {
+	*x = OverrideDenialResponse{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverrideDenialResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverrideDenialResponse) ProtoMessage() {}
+
+func (x *OverrideDenialResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverrideDenialResponse.ProtoReflect.Descriptor instead.
+func (*OverrideDenialResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{10}
+}
+
 type ResolveApprovalRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId   string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -1025,7 +1113,7 @@ type ResolveApprovalRequest struct {
 
 func (x *ResolveApprovalRequest) Reset() {
 	*x = ResolveApprovalRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1125,7 @@ func (x *ResolveApprovalRequest) String() string {
 func (*ResolveApprovalRequest) ProtoMessage() {}
 
 func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1138,7 @@ func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalRequest.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResolveApprovalRequest) GetThreadId() string {
@@ -1098,7 +1186,7 @@ type ResolveApprovalResponse struct {
 
 func (x *ResolveApprovalResponse) Reset() {
 	*x = ResolveApprovalResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1198,7 @@ func (x *ResolveApprovalResponse) String() string {
 func (*ResolveApprovalResponse) ProtoMessage() {}
 
 func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1211,7 @@ func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalResponse.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResolveApprovalResponse) GetApproval() *Approval {
@@ -1149,7 +1237,7 @@ type ListPendingApprovalsRequest struct {
 
 func (x *ListPendingApprovalsRequest) Reset() {
 	*x = ListPendingApprovalsRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1249,7 @@ func (x *ListPendingApprovalsRequest) String() string {
 func (*ListPendingApprovalsRequest) ProtoMessage() {}
 
 func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1262,7 @@ func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListPendingApprovalsRequest) GetThreadId() string {
@@ -1193,7 +1281,7 @@ type ListPendingApprovalsResponse struct {
 
 func (x *ListPendingApprovalsResponse) Reset() {
 	*x = ListPendingApprovalsResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[12]
+	mi := &file_heddle_v1_approval_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1293,7 @@ func (x *ListPendingApprovalsResponse) String() string {
 func (*ListPendingApprovalsResponse) ProtoMessage() {}
 
 func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[12]
+	mi := &file_heddle_v1_approval_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1306,7 @@ func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListPendingApprovalsResponse) GetApprovals() []*Approval {
@@ -1240,7 +1328,7 @@ type UserInputRequest_Question struct {
 
 func (x *UserInputRequest_Question) Reset() {
 	*x = UserInputRequest_Question{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[13]
+	mi := &file_heddle_v1_approval_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1340,7 @@ func (x *UserInputRequest_Question) String() string {
 func (*UserInputRequest_Question) ProtoMessage() {}
 
 func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[13]
+	mi := &file_heddle_v1_approval_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1394,7 @@ type UserInputRequest_Option struct {
 
 func (x *UserInputRequest_Option) Reset() {
 	*x = UserInputRequest_Option{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[14]
+	mi := &file_heddle_v1_approval_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1406,7 @@ func (x *UserInputRequest_Option) String() string {
 func (*UserInputRequest_Option) ProtoMessage() {}
 
 func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[14]
+	mi := &file_heddle_v1_approval_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1525,12 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\x03url\x18\x05 \x01(\tR\x03url\x12%\n" +
 	"\x0eelicitation_id\x18\x06 \x01(\tR\relicitationId\x12+\n" +
 	"\x04meta\x18\a \x01(\v2\x17.google.protobuf.StructR\x04meta\x12\x12\n" +
-	"\x04tool\x18\b \x01(\tR\x04tool\"\xd5\x01\n" +
+	"\x04tool\x18\b \x01(\tR\x04tool\"U\n" +
+	"\x15OverrideDenialRequest\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1f\n" +
+	"\vapproval_id\x18\x02 \x01(\tR\n" +
+	"approvalId\"\x18\n" +
+	"\x16OverrideDenialResponse\"\xd5\x01\n" +
 	"\x16ResolveApprovalRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1f\n" +
 	"\vapproval_id\x18\x02 \x01(\tR\n" +
@@ -1464,10 +1557,11 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\x1eDECISION_ACCEPT_WITH_AMENDMENT\x10\x03\x12\x14\n" +
 	"\x10DECISION_DECLINE\x10\x04\x12\x13\n" +
 	"\x0fDECISION_CANCEL\x10\x05\x12\x15\n" +
-	"\x11DECISION_UNUSABLE\x10\x062\xc5\x02\n" +
+	"\x11DECISION_UNUSABLE\x10\x062\xe8\x03\n" +
 	"\x0fApprovalService\x12\x9c\x01\n" +
 	"\x0fResolveApproval\x12!.heddle.v1.ResolveApprovalRequest\x1a\".heddle.v1.ResolveApprovalResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/threads/{thread_id}/approvals/{approval_id}:resolve\x12\x92\x01\n" +
-	"\x14ListPendingApprovals\x12&.heddle.v1.ListPendingApprovalsRequest\x1a'.heddle.v1.ListPendingApprovalsResponse\")\x82\xd3\xe4\x93\x02#\x12!/v1/threads/{thread_id}/approvalsB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
+	"\x14ListPendingApprovals\x12&.heddle.v1.ListPendingApprovalsRequest\x1a'.heddle.v1.ListPendingApprovalsResponse\")\x82\xd3\xe4\x93\x02#\x12!/v1/threads/{thread_id}/approvals\x12\xa0\x01\n" +
+	"\x0eOverrideDenial\x12 .heddle.v1.OverrideDenialRequest\x1a!.heddle.v1.OverrideDenialResponse\"I\x82\xd3\xe4\x93\x02C:\x01*\">/v1/threads/{thread_id}/approvals/{approval_id}:overrideDenialB7Z5github.com/heddle-dev/heddle/proto/heddle/v1;heddlev1b\x06proto3"
 
 var (
 	file_heddle_v1_approval_proto_rawDescOnce sync.Once
@@ -1482,7 +1576,7 @@ func file_heddle_v1_approval_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_heddle_v1_approval_proto_goTypes = []any{
 	(Risk)(0),                            // 0: heddle.v1.Risk
 	(Decision)(0),                        // 1: heddle.v1.Decision
@@ -1495,17 +1589,19 @@ var file_heddle_v1_approval_proto_goTypes = []any{
 	(*UserInputRequest)(nil),             // 8: heddle.v1.UserInputRequest
 	(*DynamicToolRequest)(nil),           // 9: heddle.v1.DynamicToolRequest
 	(*ElicitationRequest)(nil),           // 10: heddle.v1.ElicitationRequest
-	(*ResolveApprovalRequest)(nil),       // 11: heddle.v1.ResolveApprovalRequest
-	(*ResolveApprovalResponse)(nil),      // 12: heddle.v1.ResolveApprovalResponse
-	(*ListPendingApprovalsRequest)(nil),  // 13: heddle.v1.ListPendingApprovalsRequest
-	(*ListPendingApprovalsResponse)(nil), // 14: heddle.v1.ListPendingApprovalsResponse
-	(*UserInputRequest_Question)(nil),    // 15: heddle.v1.UserInputRequest.Question
-	(*UserInputRequest_Option)(nil),      // 16: heddle.v1.UserInputRequest.Option
-	(*structpb.Value)(nil),               // 17: google.protobuf.Value
-	(*CommandAction)(nil),                // 18: heddle.v1.CommandAction
-	(*SandboxPolicy)(nil),                // 19: heddle.v1.SandboxPolicy
-	(*FileUpdate)(nil),                   // 20: heddle.v1.FileUpdate
-	(*structpb.Struct)(nil),              // 21: google.protobuf.Struct
+	(*OverrideDenialRequest)(nil),        // 11: heddle.v1.OverrideDenialRequest
+	(*OverrideDenialResponse)(nil),       // 12: heddle.v1.OverrideDenialResponse
+	(*ResolveApprovalRequest)(nil),       // 13: heddle.v1.ResolveApprovalRequest
+	(*ResolveApprovalResponse)(nil),      // 14: heddle.v1.ResolveApprovalResponse
+	(*ListPendingApprovalsRequest)(nil),  // 15: heddle.v1.ListPendingApprovalsRequest
+	(*ListPendingApprovalsResponse)(nil), // 16: heddle.v1.ListPendingApprovalsResponse
+	(*UserInputRequest_Question)(nil),    // 17: heddle.v1.UserInputRequest.Question
+	(*UserInputRequest_Option)(nil),      // 18: heddle.v1.UserInputRequest.Option
+	(*structpb.Value)(nil),               // 19: google.protobuf.Value
+	(*CommandAction)(nil),                // 20: heddle.v1.CommandAction
+	(*SandboxPolicy)(nil),                // 21: heddle.v1.SandboxPolicy
+	(*FileUpdate)(nil),                   // 22: heddle.v1.FileUpdate
+	(*structpb.Struct)(nil),              // 23: google.protobuf.Struct
 }
 var file_heddle_v1_approval_proto_depIdxs = []int32{
 	4,  // 0: heddle.v1.Approval.command:type_name -> heddle.v1.CommandApproval
@@ -1516,28 +1612,30 @@ var file_heddle_v1_approval_proto_depIdxs = []int32{
 	0,  // 5: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
 	1,  // 6: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
 	1,  // 7: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
-	17, // 8: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
+	19, // 8: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
 	3,  // 9: heddle.v1.Approval.review:type_name -> heddle.v1.ReviewVerdict
-	18, // 10: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
-	19, // 11: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
+	20, // 10: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
+	21, // 11: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
 	6,  // 12: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
 	5,  // 13: heddle.v1.CommandApproval.stdin:type_name -> heddle.v1.StdinContext
-	20, // 14: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
-	15, // 15: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
-	17, // 16: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
-	17, // 17: heddle.v1.ElicitationRequest.requested_schema:type_name -> google.protobuf.Value
-	21, // 18: heddle.v1.ElicitationRequest.meta:type_name -> google.protobuf.Struct
+	22, // 14: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
+	17, // 15: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
+	19, // 16: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
+	19, // 17: heddle.v1.ElicitationRequest.requested_schema:type_name -> google.protobuf.Value
+	23, // 18: heddle.v1.ElicitationRequest.meta:type_name -> google.protobuf.Struct
 	1,  // 19: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
-	17, // 20: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
+	19, // 20: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
 	2,  // 21: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
 	2,  // 22: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
-	16, // 23: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
-	11, // 24: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
-	13, // 25: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
-	12, // 26: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
-	14, // 27: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
-	26, // [26:28] is the sub-list for method output_type
-	24, // [24:26] is the sub-list for method input_type
+	18, // 23: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
+	13, // 24: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
+	15, // 25: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
+	11, // 26: heddle.v1.ApprovalService.OverrideDenial:input_type -> heddle.v1.OverrideDenialRequest
+	14, // 27: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
+	16, // 28: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
+	12, // 29: heddle.v1.ApprovalService.OverrideDenial:output_type -> heddle.v1.OverrideDenialResponse
+	27, // [27:30] is the sub-list for method output_type
+	24, // [24:27] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
 	24, // [24:24] is the sub-list for extension extendee
 	0,  // [0:24] is the sub-list for field type_name
@@ -1563,7 +1661,7 @@ func file_heddle_v1_approval_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_approval_proto_rawDesc), len(file_heddle_v1_approval_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ApprovalService_ResolveApproval_FullMethodName      = "/heddle.v1.ApprovalService/ResolveApproval"
 	ApprovalService_ListPendingApprovals_FullMethodName = "/heddle.v1.ApprovalService/ListPendingApprovals"
+	ApprovalService_OverrideDenial_FullMethodName       = "/heddle.v1.ApprovalService/OverrideDenial"
 )
 
 // ApprovalServiceClient is the client API for ApprovalService service.
@@ -34,6 +35,10 @@ type ApprovalServiceClient interface {
 	ResolveApproval(ctx context.Context, in *ResolveApprovalRequest, opts ...grpc.CallOption) (*ResolveApprovalResponse, error)
 	// ListPendingApprovals returns what still waits in one thread.
 	ListPendingApprovals(ctx context.Context, in *ListPendingApprovalsRequest, opts ...grpc.CallOption) (*ListPendingApprovalsResponse, error)
+	// OverrideDenial allows what a reviewer model denied: the action is not carried
+	// out, but not asked about again in its thread, and the model is told. It fails
+	// for an approval that the reviewer did not deny.
+	OverrideDenial(ctx context.Context, in *OverrideDenialRequest, opts ...grpc.CallOption) (*OverrideDenialResponse, error)
 }
 
 type approvalServiceClient struct {
@@ -64,6 +69,16 @@ func (c *approvalServiceClient) ListPendingApprovals(ctx context.Context, in *Li
 	return out, nil
 }
 
+func (c *approvalServiceClient) OverrideDenial(ctx context.Context, in *OverrideDenialRequest, opts ...grpc.CallOption) (*OverrideDenialResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OverrideDenialResponse)
+	err := c.cc.Invoke(ctx, ApprovalService_OverrideDenial_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ApprovalServiceServer is the server API for ApprovalService service.
 // All implementations must embed UnimplementedApprovalServiceServer
 // for forward compatibility.
@@ -75,6 +90,10 @@ type ApprovalServiceServer interface {
 	ResolveApproval(context.Context, *ResolveApprovalRequest) (*ResolveApprovalResponse, error)
 	// ListPendingApprovals returns what still waits in one thread.
 	ListPendingApprovals(context.Context, *ListPendingApprovalsRequest) (*ListPendingApprovalsResponse, error)
+	// OverrideDenial allows what a reviewer model denied: the action is not carried
+	// out, but not asked about again in its thread, and the model is told. It fails
+	// for an approval that the reviewer did not deny.
+	OverrideDenial(context.Context, *OverrideDenialRequest) (*OverrideDenialResponse, error)
 	mustEmbedUnimplementedApprovalServiceServer()
 }
 
@@ -90,6 +109,9 @@ func (UnimplementedApprovalServiceServer) ResolveApproval(context.Context, *Reso
 }
 func (UnimplementedApprovalServiceServer) ListPendingApprovals(context.Context, *ListPendingApprovalsRequest) (*ListPendingApprovalsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPendingApprovals not implemented")
+}
+func (UnimplementedApprovalServiceServer) OverrideDenial(context.Context, *OverrideDenialRequest) (*OverrideDenialResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method OverrideDenial not implemented")
 }
 func (UnimplementedApprovalServiceServer) mustEmbedUnimplementedApprovalServiceServer() {}
 func (UnimplementedApprovalServiceServer) testEmbeddedByValue()                         {}
@@ -148,6 +170,24 @@ func _ApprovalService_ListPendingApprovals_Handler(srv interface{}, ctx context.
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApprovalService_OverrideDenial_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OverrideDenialRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApprovalServiceServer).OverrideDenial(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApprovalService_OverrideDenial_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApprovalServiceServer).OverrideDenial(ctx, req.(*OverrideDenialRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ApprovalService_ServiceDesc is the grpc.ServiceDesc for ApprovalService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -162,6 +202,10 @@ var ApprovalService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListPendingApprovals",
 			Handler:    _ApprovalService_ListPendingApprovals_Handler,
+		},
+		{
+			MethodName: "OverrideDenial",
+			Handler:    _ApprovalService_OverrideDenial_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

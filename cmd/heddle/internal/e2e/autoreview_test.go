@@ -40,6 +40,15 @@ func TestAutoReviewOverTheWire(t *testing.T) {
 			if n := a.count("item/commandExecution/requestApproval") + a.count("serverRequest/resolved"); n != 0 {
 				t.Errorf("the client was asked %d times", n)
 			}
+			refused := row.status == "approved"
+			event := map[string]any{"threadId": id, "event": map[string]any{"id": end.Params["reviewId"], "status": row.status}}
+			if refused {
+				if text := a.refused("thread/approveGuardianDeniedAction", event); !strings.Contains(text, "not denied") {
+					t.Errorf("refused with %q", text)
+				}
+			} else if got := a.call("thread/approveGuardianDeniedAction", event); len(got) != 0 {
+				t.Errorf("answer %v", got)
+			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if last := m.requests[len(m.requests)-1]; !strings.Contains(last, row.told) {
