@@ -33,8 +33,17 @@ func main() {
 	starts := flag.Int("starts", 15, "sandboxes to make one after another")
 	width := flag.Int("parallel", 40, "sandboxes that run commands at once")
 	idle := flag.Int("idle", 60, "idle sandboxes for the memory figure; 0 leaves it out")
+	live := flag.Int("live", 400, "sandboxes that live at once, each with a command; 0 leaves it out")
+	only := flag.String("only", "", "setup: print the median time of making a sandbox, in microseconds")
 	flag.Parse()
-	if err := run(*guest, *rounds, *starts, *width, *idle); err != nil {
+	if *only == "setup" {
+		if err := setupOnly(*guest, *starts); err != nil {
+			fmt.Fprintln(os.Stderr, "sandboxbench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(*guest, *rounds, *starts, *width, *idle, *live); err != nil {
 		fmt.Fprintln(os.Stderr, "sandboxbench:", err)
 		os.Exit(1)
 	}
@@ -44,9 +53,13 @@ type bench struct {
 	dir string
 	m   *sandbox.Manager // with a cgroup per command, where there are any
 	out *tabwriter.Writer
+
+	guest string
+	aims  []aim
+	usual time.Duration // of a command in a warm sandbox
 }
 
-func run(guest string, rounds, starts, width, idle int) error {
+func run(guest string, rounds, starts, width, idle, live int) error {
 	guest, err := filepath.Abs(guest)
 	if err != nil {
 		return err
@@ -70,9 +83,11 @@ func run(guest string, rounds, starts, width, idle int) error {
 		return err
 	}
 	defer plain.Close(ctx)
-	b := &bench{dir: dir, m: m, out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
-	b.line("sandbox figures, medians; user %d, %s", os.Getuid(), mechanisms(ctx, dir, guest))
-	return errors.Join(b.commands(ctx, plain, rounds), b.starts(ctx, starts), b.parallel(ctx, width), b.idle(ctx, idle), b.out.Flush())
+	b := &bench{dir: dir, m: m, guest: guest, out: tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)}
+	b.line("sandbox figures, medians; user %d, %s; load average %s", os.Getuid(), mechanisms(ctx, dir, guest), load())
+	err = errors.Join(b.commands(ctx, plain, rounds), b.starts(ctx, starts), b.parallel(ctx, width), b.idle(ctx, idle), b.live(ctx, live))
+	b.verdicts()
+	return errors.Join(err, b.out.Flush())
 }
 
 func mechanisms(ctx context.Context, dir, guest string) string {
@@ -170,7 +185,12 @@ func (b *bench) commands(ctx context.Context, plain *sandbox.Manager, rounds int
 		}
 		for i, v := range variants {
 			if len(times[i]) > 0 {
-				b.line("%s\t%s\t%s\t%.2fx", strings.Join(argv, " "), v.name, ms(median(times[i])), ratio(median(times[i]), median(times[0])))
+				r := ratio(median(times[i]), median(times[0]))
+				b.line("%s\t%s\t%s\t%.2fx", strings.Join(argv, " "), v.name, ms(median(times[i])), r)
+				if v.name == "sandbox, cgroup" && argv[0] == "/bin/true" {
+					b.usual = median(times[i])
+				}
+				b.commandAim(strings.Join(argv, " "), v.name, r)
 			}
 		}
 	}
@@ -198,6 +218,10 @@ func (b *bench) starts(ctx context.Context, n int) error {
 		stop = append(stop, d)
 	}
 	b.line("make a sandbox\t\t%s", ms(median(start)))
+	if err := b.setupAims(median(start)); err != nil {
+		return err
+	}
+	b.aim("the first command after a model call waits for its sandbox", ms(max(0, median(first)-b.usual)), median(first)-b.usual <= firstWait, "5 ms")
 	b.line("first command in it\t/bin/true\t%s", ms(median(first)))
 	b.line("end it\t\t%s", ms(median(stop)))
 	return nil
@@ -228,7 +252,9 @@ func (b *bench) parallel(ctx context.Context, width int) error {
 	slices.Sort(bareRate)
 	slices.Sort(boxRate)
 	b.line("%d at once\tbare\t%.0f commands/s", width, bareRate[1])
-	b.line("%d at once\tsandboxes\t%.0f commands/s\t%.0f %%", width, boxRate[1], 100*boxRate[1]/bareRate[1])
+	share := 100 * boxRate[1] / bareRate[1]
+	b.line("%d at once\tsandboxes\t%.0f commands/s\t%.0f %%", width, boxRate[1], share)
+	b.aim(fmt.Sprintf("%d sandboxes in parallel", width), fmt.Sprintf("%.0f %% of bare", share), share >= 85, "85 %")
 	for i := range width {
 		if err := b.m.Release(ctx, "parallel"+strconv.Itoa(i)); err != nil {
 			return err
@@ -275,7 +301,14 @@ func (b *bench) idle(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	b.line("%d idle sandboxes\t\t%.2f MiB each\tmade in %s", n, float64(before-after)/float64(n)/1024, made.Round(time.Millisecond))
+	each := float64(before-after) / float64(n) / 1024
+	b.line("%d idle sandboxes\t\t%.2f MiB each\tmade in %s", n, each, made.Round(time.Millisecond))
+	switch {
+	case each <= 0: // others gave memory back meanwhile
+		b.aims = append(b.aims, aim{"an idle sandbox", "not measurable now", "2 MiB", "?"})
+	default:
+		b.aim("an idle sandbox", fmt.Sprintf("%.2f MiB", each), each <= 2, "2 MiB")
+	}
 	return nil
 }
 
