@@ -392,3 +392,17 @@ func TestMCPServerOfficialClient(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 }
+
+// What was asked is answered although the input ends right behind it.
+func TestMCPServerPiped(t *testing.T) {
+	w := newWorld(t, newModel(t, mcpScripts))
+	cmd := w.command(t.Context(), "mcp-server")
+	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":"t","method":"tools/list"}
+`)
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), `"id":0,`) || !strings.Contains(string(out), `"codex-reply"`) {
+		t.Errorf("%v, %s", err, out)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -31,12 +32,14 @@ type wire struct {
 	ended context.CancelFunc
 
 	mu     sync.Mutex
-	asked  map[any]bool // ids of elicitations that are open
+	asked  map[any]bool  // ids of elicitations that are open
+	open   map[any]bool  // ids of requests that were not answered yet
+	idle   chan struct{} // set at the end of the input; closed when none is open
 	failed error
 }
 
 func newWire(inner mcp.Transport, ended context.CancelFunc) *wire {
-	return &wire{inner: inner, ended: ended, asked: map[any]bool{}}
+	return &wire{inner: inner, ended: ended, asked: map[any]bool{}, open: map[any]bool{}}
 }
 
 // Connect implements mcp.Transport.
@@ -63,10 +66,12 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 			w.mu.Unlock()
 		}
 		w.ended()
+		w.drain()
 		return msg, err
 	}
 	switch m := msg.(type) {
 	case *jsonrpc.Request:
+		w.note(m)
 		if m.Method == "tools/call" {
 			m.Params = withMeta(m.Params, metaRequestID, m.ID.Raw())
 		}
@@ -92,7 +97,53 @@ func (w *wire) Write(ctx context.Context, msg jsonrpc.Message) error {
 		w.asked[m.ID.Raw()] = true
 		w.mu.Unlock()
 	}
-	return w.Connection.Write(ctx, msg)
+	err := w.Connection.Write(ctx, msg)
+	if m, ok := msg.(*jsonrpc.Response); ok {
+		w.settle(m.ID.Raw())
+	}
+	return err
+}
+
+// note counts a request as open until it is answered or cancelled.
+func (w *wire) note(m *jsonrpc.Request) {
+	if m.IsCall() {
+		w.mu.Lock()
+		w.open[m.ID.Raw()] = true
+		w.mu.Unlock()
+	}
+	var cancelled mcp.CancelledParams
+	if m.Method == "notifications/cancelled" && json.Unmarshal(m.Params, &cancelled) == nil {
+		if id, err := jsonrpc.MakeID(cancelled.RequestID); err == nil {
+			w.settle(id.Raw())
+		}
+	}
+}
+
+func (w *wire) settle(id any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, id)
+	if w.idle != nil && len(w.open) == 0 {
+		close(w.idle)
+		w.idle = nil
+	}
+}
+
+// drain waits for the answers to what was asked before the input ended. The
+// protocol's library drops them once it knows of the end.
+func (w *wire) drain() {
+	w.mu.Lock()
+	if len(w.open) == 0 {
+		w.mu.Unlock()
+		return
+	}
+	idle := make(chan struct{})
+	w.idle = idle
+	w.mu.Unlock()
+	select {
+	case <-idle:
+	case <-time.After(farewell):
+	}
 }
 
 // notify sends a notification that the protocol does not have.
