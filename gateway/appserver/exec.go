@@ -66,7 +66,8 @@ func (s *Server) commandExec(ctx context.Context, r *call, p *protocol.ExecParam
 		return nil, err
 	}
 	r.later = true
-	r.whole = p.DisableOutputCap || p.OutputBytesCap != nil && *p.OutputBytesCap > maxLine
+	// The default cap counts bytes of output, which are more when they are escaped.
+	r.whole = p.DisableOutputCap || p.OutputBytesCap == nil || *p.OutputBytesCap > maxLine
 	go func() {
 		out, err := s.runExec(ctx, r.client, x, start, nil)
 		r.client.removeExec(x)
