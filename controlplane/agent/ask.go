@@ -64,7 +64,14 @@ func (t *turn) awaitDecision(ctx context.Context, p *approval.Pending) (a *heddl
 	if p.Approval().GetReviewer() != "" {
 		review, stop := context.WithCancel(ctx)
 		defer stop()
-		t.agent.wg.Go(func() { t.judge(review, p) })
+		judged := make(chan struct{})
+		t.agent.wg.Go(func() { defer close(judged); t.judge(review, p) })
+		// A denial that stops the turn has done so before the turn goes on.
+		defer func() {
+			if a.GetDecidedBy() == approval.ByReviewer {
+				<-judged
+			}
+		}()
 	}
 	select {
 	case <-p.Done():
