@@ -2,7 +2,6 @@ package guest
 
 import (
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -83,11 +82,6 @@ func (s *server) launch(id uint64, r spawn.Request, shim bool) (pid int, err err
 		go s.calls.follow(id, listener)
 	}
 	s.wakeReaper() // a start that failed leaves a child too
-	if err != nil {
-		if _, ok := err.(syscall.Errno); !ok {
-			err = fmt.Errorf("start process: %w", err)
-		}
-	}
 	return pid, err
 }
 
