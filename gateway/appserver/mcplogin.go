@@ -26,7 +26,7 @@ func (s *Server) mcpLogin(_ context.Context, r *call, p *protocol.McpLoginParams
 	}
 	req := &heddlev1.LoginMcpServerRequest{ThreadId: thread, Name: p.Name}
 	if p.Registration != nil && *p.Registration != "auto" && *p.Registration != "dcr" {
-		return nil, invalid("clientRegistration " + *p.Registration + " is not supported by this server: want auto or dcr")
+		return nil, invalid("clientRegistration " + string(*p.Registration) + " is not supported by this server: want auto or dcr")
 	}
 	if p.Scopes != nil {
 		req.Scopes = *p.Scopes

@@ -48,10 +48,16 @@ type McpResourceParams struct {
 
 // McpLoginParams log in at an MCP server.
 type McpLoginParams struct {
-	Name         string    `wire:"name"`
-	Thread       *string   `wire:"threadId,opt"`
-	Scopes       *[]string `wire:"scopes,opt"`
-	Timeout      *int64    `wire:"timeoutSecs,opt"`
-	Environment  *string   `wire:"environmentId,opt"`
-	Registration *string   `wire:"clientRegistration,opt"`
+	Name         string        `wire:"name"`
+	Thread       *string       `wire:"threadId,opt"`
+	Scopes       *[]string     `wire:"scopes,opt"`
+	Timeout      *int64        `wire:"timeoutSecs,opt"`
+	Environment  *string       `wire:"environmentId,opt"`
+	Registration *Registration `wire:"clientRegistration,opt"`
 }
+
+// Registration says how a client becomes known to an authorization server.
+type Registration string
+
+// Variants implements the enumeration.
+func (Registration) Variants() []string { return []string{"auto", "cimd", "dcr"} }
