@@ -309,8 +309,9 @@ func defers(p *protocol.ItemsListParams) bool {
 func (s *Server) allTurns(ctx context.Context, id string) (out []protocol.Turn, head uint64, err error) {
 	out = []protocol.Turn{}
 	size := 0
-	req := &heddlev1.ListTurnsRequest{ThreadId: id, PageSize: 20, View: heddlev1.ItemsView_ITEMS_VIEW_FULL}
-	for {
+	req := &heddlev1.ListTurnsRequest{ThreadId: id, View: heddlev1.ItemsView_ITEMS_VIEW_FULL}
+	for page := int32(20); ; page = min(2*page, 160) { // small first, for turns that are large
+		req.PageSize = page
 		resp, err := threads(ctx, s, func(ctx context.Context, c heddlev1.ThreadServiceClient) (*heddlev1.ListTurnsResponse, error) {
 			return c.ListTurns(ctx, req)
 		})
