@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,7 +159,7 @@ func TestSweepAtStart(t *testing.T) {
 	}
 	next.stop()
 	for _, dir := range []string{"artifacts", "streams"} {
-		if _, err := os.Stat(filepath.Join(r.home, dir, "p-gone")); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Join(r.home, dir, "p-gone")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s of the deleted thread: %v", dir, err)
 		}
 	}

@@ -262,6 +262,7 @@ func TestTurnsAreBounded(t *testing.T) {
 }
 
 func turnsAreBounded(t *testing.T, file string) {
+	t.Helper()
 	r := newRig(t, func(c *Config) {
 		if err := os.WriteFile(filepath.Join(c.Home.Dir, "config.toml"), []byte("[control_plane]\n"+file+"\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -260,4 +261,9 @@ func askReference(t *testing.T, experimental bool, cases []inputCase) map[int]me
 		t.Fatal(err)
 	}
 	return answers(t, in, r, cases, nil, 20*time.Second)
+}
+
+// line is the row of the table.
+func (c inputCase) line() string {
+	return fmt.Sprintf("%s\t%t\t%s\t%d\t%s\n", c.method, c.experimental, c.params, c.code, strconv.Quote(c.text))
 }

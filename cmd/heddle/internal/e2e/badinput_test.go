@@ -33,10 +33,6 @@ type inputCase struct {
 	text         string
 }
 
-func (c inputCase) line() string {
-	return fmt.Sprintf("%s\t%t\t%s\t%d\t%s\n", c.method, c.experimental, c.params, c.code, strconv.Quote(c.text))
-}
-
 // request is the message with which the case is tried.
 func (c inputCase) request(id int) []byte {
 	params := ""

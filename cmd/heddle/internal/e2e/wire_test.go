@@ -162,6 +162,7 @@ func newWireCheck(t *testing.T) *wireCheck {
 }
 
 func wireCheckWith(t *testing.T, schemas *wireSchemas) *wireCheck {
+	t.Helper()
 	return &wireCheck{t: t, schemas: schemas, pending: map[string]wireCall{}, asked: map[string]string{}, said: map[string]bool{}}
 }
 
