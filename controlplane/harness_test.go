@@ -436,6 +436,8 @@ type fakeExecutor struct {
 	leases  map[string]*executorv1.Lease
 	// lose picks actions that never arrive; may be nil.
 	lose func(*executorv1.Action) bool
+	// leads says where a folder leads; nil says nothing.
+	leads func(path string) string
 }
 
 type fakeProcess struct {
@@ -603,7 +605,13 @@ func (x *fakeExecutor) run(a *executorv1.Action) {
 	case *executorv1.Action_Prepare:
 		res.Outcome = &executorv1.ActionResult_Prepared{Prepared: &executorv1.Prepared{Report: &heddlev1.SandboxReport{Backend: "fake"}}}
 	case *executorv1.Action_Inspect:
-		res.Outcome = &executorv1.ActionResult_Inspection{Inspection: &executorv1.Inspection{CwdExists: true, Shell: "/bin/bash", Git: &heddlev1.GitInfo{Sha: "c0ffee"}}}
+		found := &executorv1.Inspection{CwdExists: true, Shell: "/bin/bash", Git: &heddlev1.GitInfo{Sha: "c0ffee"}}
+		for _, path := range k.Inspect.GetPlaces() {
+			if x.leads != nil {
+				found.Places = append(found.Places, &heddlev1.Place{Path: path, Real: x.leads(path), Host: "h"})
+			}
+		}
+		res.Outcome = &executorv1.ActionResult_Inspection{Inspection: found}
 	case *executorv1.Action_PlanPatch:
 		res.Outcome = &executorv1.ActionResult_PatchPlan{PatchPlan: planOf(a, k.PlanPatch)}
 	case *executorv1.Action_CommitPatch:

@@ -15,8 +15,8 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-// agentModel answers by the last words of the person in a request, and by how
-// many results there are behind them.
+// agentModel answers by the last task in a request, of a person or an agent, and
+// by how many results there are behind it.
 type agentModel struct {
 	mu       sync.Mutex
 	requests []model.Request
@@ -31,7 +31,7 @@ func (m *agentModel) Stream(ctx context.Context, req model.Request, yield func(m
 	said, results := "", []string{}
 	for _, e := range req.Input {
 		switch {
-		case e.GetMessage().GetPerson():
+		case m.isTask(e):
 			said, results = e.GetMessage().GetParts()[0].GetText(), nil
 		case e.GetToolOutput() != nil:
 			results = append(results, e.GetToolOutput().GetParts()[0].GetText())
@@ -47,12 +47,16 @@ func (m *agentModel) Stream(ctx context.Context, req model.Request, yield func(m
 	return next(results)(ctx, yield)
 }
 
+func (m *agentModel) isTask(e *heddlev1.HistoryEntry) bool {
+	return e.GetMessage().GetRole() == "user" && m.scripts[e.GetMessage().GetParts()[0].GetText()] != nil
+}
+
 func (m *agentModel) offered(said, name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.requests {
 		for _, e := range r.Input {
-			if e.GetMessage().GetPerson() && e.GetMessage().GetParts()[0].GetText() == said {
+			if m.isTask(e) && e.GetMessage().GetParts()[0].GetText() == said {
 				for _, t := range r.Tools {
 					if t.Name == name {
 						return true

@@ -19,6 +19,9 @@ import (
 // Approval.reviewer.
 const reviewerAuto = "auto_review"
 
+// reviewerUser is the reviewer that is a person.
+const reviewerUser = "user"
+
 // Bounds of a review.
 const (
 	reviewWait = 90 * time.Second
@@ -58,13 +61,14 @@ func reviewable(a *heddlev1.Approval) bool {
 
 // reviewedBy names who decides about an approval of the thread.
 func reviewedBy(s *heddlev1.ThreadSettings, a *heddlev1.Approval) string {
-	switch s.GetApprovalsReviewer() {
-	case reviewerAuto, "guardian_subagent":
-		if reviewable(a) {
-			return reviewerAuto
-		}
+	if reviewedByModel(s) && reviewable(a) {
+		return reviewerAuto
 	}
 	return ""
+}
+
+func reviewedByModel(s *heddlev1.ThreadSettings) bool {
+	return s.GetApprovalsReviewer() == reviewerAuto || s.GetApprovalsReviewer() == "guardian_subagent"
 }
 
 // judge has the reviewer decide about a question. Whatever keeps it from a
@@ -96,8 +100,14 @@ func (t *turn) judge(asking context.Context, p *approval.Pending) {
 	t.countDenial(v.GetStatus() == reviewDenied)
 }
 
-// countDenial stops a turn whose actions are denied over and over.
+// countDenial stops a turn whose actions are denied over and over. What a
+// sub-agent is denied counts for those above it too: a new agent is no new start.
 func (t *turn) countDenial(denied bool) {
+	if denied && t.lt.parent != "" {
+		if above := t.agent.running(t.lt.parent); above != nil {
+			above.countDenial(true)
+		}
+	}
 	t.mu.Lock()
 	if denied {
 		t.denied.row++

@@ -72,6 +72,9 @@ func (t *turn) withImages(in *heddlev1.UserMessage) *heddlev1.UserMessage {
 	}
 	in = proto.CloneOf(in)
 	readable := &heddlev1.SandboxPolicy{Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY, Network: heddlev1.NetworkMode_NETWORK_MODE_OFF}
+	if in.GetFromAgent() { // it sees no more than its own tools show it
+		readable = t.settings().GetSandbox()
+	}
 	for _, p := range in.GetParts() {
 		if p.GetLocalImage() == "" || len(p.GetImageData()) > 0 {
 			continue

@@ -87,7 +87,7 @@ func (t *turn) mcpCall(c *heddlev1.ToolCall, m *mcp.Tool) *call {
 	}}
 	k := &call{req: c, events: []*heddlev1.Event{itemStarted(r.item)}, do: r.run, skip: func() { r.fail("the turn was interrupted before the call was made") }}
 	switch {
-	case !m.Asks || t.lt.mcpAllowed(m.Server, m.Name) || fullyTrusted(t.settings()):
+	case !m.Asks || t.lt.mcpAllowed(m.Server, m.Name) || t.lt.remembered().ActionAllowed(mcpHash(r.item.GetMcpToolCall())) || fullyTrusted(t.settings()):
 		return k
 	case t.settings().GetApprovalPolicy() == approval.Never:
 		k.do = func(context.Context) result { return r.fail(mcpNever) }

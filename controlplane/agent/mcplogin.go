@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/heddle-dev/heddle/controlplane/mcp"
@@ -69,7 +70,7 @@ func (a *Agent) loginAt(ctx context.Context, threadID, sessionID, name string) (
 			return nil, errdefs.New(errdefs.InvalidArgument, "OAuth login is only supported for streamable HTTP servers.")
 		}
 		for k := range s.Headers {
-			if k == "Authorization" {
+			if strings.EqualFold(k, "Authorization") {
 				return nil, errdefs.New(errdefs.InvalidArgument, "MCP server '%s' is authorized by the config (bearer_token_env_var or http_headers); a login would not be used", name)
 			}
 		}

@@ -44,12 +44,9 @@ func (lt *live) allow(a *heddlev1.Approval) {
 		lt.remember(func(m *approval.Memory) { m.AllowHost(c.GetNetwork().GetHost()) })
 	case c != nil:
 		lt.remember(func(m *approval.Memory) { m.AllowCommand(c.GetArgv(), c.GetCwd(), c.GetEscalated()) })
-	case a.GetFileChange() != nil:
-		lt.remember(func(m *approval.Memory) { m.AllowFiles(touched(a.GetFileChange().GetChanges())) })
-	case a.GetElicitation().GetTool() != "":
-		e := a.GetElicitation()
-		lt.mu.Lock()
-		lt.servers.allowed[e.GetServer()+"\x00"+e.GetTool()] = true
-		lt.mu.Unlock()
+	case a.GetFileChange() != nil, a.GetElicitation().GetTool() != "":
+		// This patch on these contents, this call with these arguments: others of the
+		// same files or the same tool were not shown.
+		lt.remember(func(m *approval.Memory) { m.AllowAction(a.GetActionHash()) })
 	}
 }

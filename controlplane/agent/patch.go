@@ -123,7 +123,7 @@ func (p *patching) permit(ctx context.Context) *result {
 	paths := touched(p.plan.GetChanges())
 	verdict := approval.DecidePatch(approval.PatchFacts{
 		Policy: settings.GetApprovalPolicy(), Granular: settings.GetGranularApproval(), Level: p.policy.GetLevel(),
-		Outside: len(p.plan.GetOutsideRoots()) > 0, Remembered: t.lt.remembered().FilesAllowed(paths),
+		Outside: len(p.plan.GetOutsideRoots()) > 0, Remembered: t.lt.remembered().FilesAllowed(paths) || t.lt.remembered().ActionAllowed(p.plan.GetPlanHash()),
 	})
 	if verdict.Outcome == approval.Refuse {
 		r := text(verdict.Refusal)

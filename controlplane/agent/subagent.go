@@ -225,13 +225,42 @@ func (r *agentRun) turnRequest(id string) TurnRequest {
 	return TurnRequest{ThreadID: id, Input: r.args.Input, SessionID: row.GetSessionId(), OnDisconnect: row.GetOnDisconnect(), root: row.GetRootTurnId()}
 }
 
+// permissionsOf is the part of the settings that says what may be done. An agent
+// works under what holds for its parent now: what the parent may not do any more,
+// it cannot have done either.
+func permissionsOf(s *heddlev1.ThreadSettings) *heddlev1.ThreadSettings {
+	s = proto.CloneOf(s)
+	return &heddlev1.ThreadSettings{
+		Cwd: s.GetCwd(), Sandbox: s.GetSandbox(), ApprovalPolicy: s.GetApprovalPolicy(), GranularApproval: s.GetGranularApproval(),
+		ApprovalsReviewer: cmpOr(s.GetApprovalsReviewer(), reviewerUser),
+	}
+}
+
+// givePlaces tells an agent where the parent's folders led when the parent was
+// given them.
+func (r *agentRun) givePlaces(ctx context.Context, id string) error {
+	s := r.t.lt.currentSettings()
+	places, err := r.t.lt.placesFor(ctx, s.GetCwd(), s.GetSandbox())
+	if err != nil {
+		return err
+	}
+	child, err := r.t.agent.thread(ctx, id)
+	if err != nil {
+		return err
+	}
+	return child.notePlaces(ctx, folders(s.GetCwd(), s.GetSandbox()), places)
+}
+
 func (r *agentRun) create(ctx context.Context, id string) (*heddlev1.Thread, error) {
 	t := r.t
+	s := proto.CloneOf(t.lt.currentSettings())
+	if m := r.args.Model; m != "" && m != s.GetModel() && reviewedByModel(s) {
+		return nil, fmt.Errorf("the model %s would review its own approvals, and that is not the agent's to choose; leave model out", m)
+	}
 	number, err := t.lt.admitAgent(id, t.rt.Agents.Max)
 	if err != nil {
 		return nil, err
 	}
-	s := proto.CloneOf(t.lt.currentSettings())
 	// Client tools and modes belong to the conversation with the person.
 	s.DynamicTools, s.CollaborationMode = nil, nil
 	if r.args.Model != "" {
@@ -240,10 +269,17 @@ func (r *agentRun) create(ctx context.Context, id string) (*heddlev1.Thread, err
 	if r.args.Effort != "" {
 		s.ReasoningEffort = r.args.Effort
 	}
+	// Its folders lead where they led for the parent: by now one of the parent's
+	// commands may have led them elsewhere.
+	places, err := t.lt.placesFor(ctx, s.GetCwd(), s.GetSandbox())
+	if err != nil {
+		t.lt.closeAgent(id)
+		return nil, err
+	}
 	row, err := t.agent.cfg.CreateThread(ctx, t.snapshot().GetSessionId(), &heddlev1.Thread{
 		Id: id, Principal: t.lt.principal, Ephemeral: t.lt.ephemeral, Settings: s, State: heddlev1.ThreadState_THREAD_STATE_IDLE,
 		Source: SourceSubAgent, Originator: t.lt.originator, Version: t.agent.cfg.Version,
-		ParentThreadId: t.lt.id, AgentDepth: t.lt.depth + 1, AgentNickname: nickname(number),
+		ParentThreadId: t.lt.id, AgentDepth: t.lt.depth + 1, AgentNickname: nickname(number), Places: places,
 	})
 	if err == nil && r.args.Fork {
 		t.mu.Lock()
@@ -340,7 +376,12 @@ func (r *agentRun) send(ctx context.Context) (map[string]any, error) {
 	if r.args.Interrupt {
 		r.t.agent.stopAgent(id, causeClient)
 	}
-	ans, err := r.t.agent.StartTurn(ctx, r.turnRequest(id))
+	if err := r.givePlaces(ctx, id); err != nil {
+		return nil, err
+	}
+	req := r.turnRequest(id)
+	req.Settings = permissionsOf(r.t.lt.currentSettings())
+	ans, err := r.t.agent.StartTurn(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,15 @@ func (m *Memory) FilesAllowed(paths []string) bool {
 	return len(paths) > 0
 }
 
+// AllowAction remembers one action by its hash.
+func (m *Memory) AllowAction(hash []byte) { m.add(key("action", string(hash))) }
+
+// ActionAllowed reports whether the action of exactly this hash was accepted;
+// false for no hash.
+func (m *Memory) ActionAllowed(hash []byte) bool {
+	return len(hash) > 0 && m.has(key("action", string(hash)))
+}
+
 // Load adds what Bytes returned before.
 func (m *Memory) Load(b []byte) {
 	for len(b) >= sha256.Size {

@@ -65,9 +65,10 @@ func ShellCommand(cmd string, exit *int32, output string) *heddlev1.HistoryEntry
 }
 
 // UserInput returns the user message of a turn's input. References to skills are
-// the caller's to resolve; they add nothing here.
+// the caller's to resolve; they add nothing here. What an agent wrote is no
+// person's word.
 func UserInput(m *heddlev1.UserMessage) *heddlev1.HistoryEntry {
-	out := &heddlev1.HistoryMessage{Role: "user", Person: true}
+	out := &heddlev1.HistoryMessage{Role: "user", Person: !m.GetFromAgent()}
 	images := 0
 	for _, p := range m.GetParts() {
 		switch x := p.GetPart().(type) {

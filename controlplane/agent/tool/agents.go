@@ -140,7 +140,7 @@ func parseAgents(name, args string) (Call, error) {
 	if name == NameCloseAgent {
 		return c, nil
 	}
-	c.Input = &heddlev1.UserMessage{}
+	c.Input = &heddlev1.UserMessage{FromAgent: true}
 	if strings.TrimSpace(a.Message) != "" {
 		c.Input.Parts = append(c.Input.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_Text{Text: a.Message}})
 	}

@@ -681,7 +681,9 @@ type UserMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Parts []*InputPart           `protobuf:"bytes,1,rep,name=parts,proto3" json:"parts,omitempty"`
 	// The client's own id for the message; empty when it gave none.
-	ClientId      string `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	ClientId string `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// True when another agent wrote it: it is nobody's word but that agent's.
+	FromAgent     bool `protobuf:"varint,3,opt,name=from_agent,json=fromAgent,proto3" json:"from_agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +730,13 @@ func (x *UserMessage) GetClientId() string {
 		return x.ClientId
 	}
 	return ""
+}
+
+func (x *UserMessage) GetFromAgent() bool {
+	if x != nil {
+		return x.FromAgent
+	}
+	return false
 }
 
 type AgentMessage struct {
@@ -1942,10 +1951,12 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04pathB\x06\n" +
-	"\x04part\"V\n" +
+	"\x04part\"u\n" +
 	"\vUserMessage\x12*\n" +
 	"\x05parts\x18\x01 \x03(\v2\x14.heddle.v1.InputPartR\x05parts\x12\x1b\n" +
-	"\tclient_id\x18\x02 \x01(\tR\bclientId\"8\n" +
+	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"from_agent\x18\x03 \x01(\bR\tfromAgent\"8\n" +
 	"\fAgentMessage\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\"?\n" +
