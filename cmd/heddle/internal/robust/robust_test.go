@@ -192,6 +192,9 @@ func (r *run) finish(t *testing.T) {
 	}
 	sum, bad := CheckEffects(strings.Fields(string(data)), logs)
 	r.violate(bad...)
+	if sum.Lines < sum.Commands/3 { // most commands are not hit by a fault
+		t.Errorf("%d commands left %d lines: nothing is shown about what commands do", sum.Commands, sum.Lines)
+	}
 
 	for _, s := range r.seats {
 		s.close()
