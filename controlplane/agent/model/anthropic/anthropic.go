@@ -8,12 +8,9 @@ package anthropic
 
 import (
 	"context"
-	"log/slog"
-	"maps"
 	"net/http"
 	"path"
 	"regexp"
-	"time"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/agent/model/httpstream"
@@ -22,26 +19,10 @@ import (
 // version is the version of the API, which every request names.
 const version = "2023-06-01"
 
-// Config says where and how to ask.
-type Config struct {
-	// ProviderName is used in messages.
-	ProviderName string
-	// BaseURL is the address with or without the version: /v1 is added where no
-	// version stands at its end.
-	BaseURL string
-	// APIKey is sent as x-api-key; empty sends none.
-	APIKey  string
-	Headers map[string]string
-	Query   map[string]string
-	// RequestMaxRetries is the number of silent retries of a request that did not
-	// get a stream.
-	RequestMaxRetries int
-	// StreamIdleTimeout bounds the silence of the service; 0 means five minutes.
-	StreamIdleTimeout time.Duration
-	// HTTPClient may be nil.
-	HTTPClient *http.Client
-	Logger     *slog.Logger
-}
+// Config says where and how to ask. BaseURL is the address with or without the
+// version: /v1 is added where no version stands at its end. APIKey is sent as
+// x-api-key.
+type Config = httpstream.Config
 
 // Client implements model.Client.
 type Client struct{ stream *httpstream.Stream }
@@ -58,10 +39,8 @@ func New(cfg Config) (*Client, error) {
 	if !versioned.MatchString(path.Base(u.Path)) {
 		at = []string{"v1", "messages"}
 	}
-	s, err := httpstream.New(httpstream.Config{
-		ProviderName: cfg.ProviderName, BaseURL: cfg.BaseURL, Headers: Headers(cfg.APIKey, cfg.Headers), Query: cfg.Query, Refused: model.RefusedBy,
-		RequestMaxRetries: cfg.RequestMaxRetries, StreamIdleTimeout: cfg.StreamIdleTimeout, HTTPClient: cfg.HTTPClient, Logger: cfg.Logger,
-	}, at...)
+	cfg.Headers, cfg.Refused = Headers(cfg.APIKey, cfg.Headers), model.RefusedBy
+	s, err := httpstream.New(cfg, at...)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +53,9 @@ func Headers(key string, further map[string]string) map[string]string {
 	if key != "" {
 		h["X-Api-Key"] = key
 	}
-	maps.Copy(h, further)
+	for name, v := range further {
+		h[http.CanonicalHeaderKey(name)] = v
+	}
 	return h
 }
 

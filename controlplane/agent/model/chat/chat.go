@@ -9,49 +9,22 @@ package chat
 
 import (
 	"context"
-	"log/slog"
-	"maps"
-	"net/http"
-	"time"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/agent/model/httpstream"
 )
 
-// Config says where and how to ask.
-type Config struct {
-	// ProviderName is used in messages.
-	ProviderName string
-	// BaseURL is the address up to and with the version, as in http://HOST/v1.
-	BaseURL string
-	// APIKey is sent as a bearer token; empty sends none.
-	APIKey  string
-	Headers map[string]string
-	Query   map[string]string
-	// RequestMaxRetries is the number of silent retries of a request that did not
-	// get a stream.
-	RequestMaxRetries int
-	// StreamIdleTimeout bounds the silence of the service; 0 means five minutes.
-	StreamIdleTimeout time.Duration
-	// HTTPClient may be nil.
-	HTTPClient *http.Client
-	Logger     *slog.Logger
-}
+// Config says where and how to ask. BaseURL is the address up to and with the
+// version, as in http://HOST/v1; APIKey is sent as a bearer token.
+type Config = httpstream.Config
 
 // Client implements model.Client.
 type Client struct{ stream *httpstream.Stream }
 
 // New returns a client; a base URL that is no http or https URL is an error.
 func New(cfg Config) (*Client, error) {
-	headers := map[string]string{}
-	if cfg.APIKey != "" {
-		headers["Authorization"] = "Bearer " + cfg.APIKey
-	}
-	maps.Copy(headers, cfg.Headers)
-	s, err := httpstream.New(httpstream.Config{
-		ProviderName: cfg.ProviderName, BaseURL: cfg.BaseURL, Headers: headers, Query: cfg.Query, Refused: model.RefusedBy,
-		RequestMaxRetries: cfg.RequestMaxRetries, StreamIdleTimeout: cfg.StreamIdleTimeout, HTTPClient: cfg.HTTPClient, Logger: cfg.Logger,
-	}, "chat", "completions")
+	cfg.Headers, cfg.Refused = httpstream.Bearer(cfg.APIKey, cfg.Headers), model.RefusedBy
+	s, err := httpstream.New(cfg, "chat", "completions")
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,9 @@ type Config struct {
 	// ProviderName is used in messages.
 	ProviderName string
 	BaseURL      string
+	// APIKey is empty where none is sent. In which header it goes is the client's
+	// to say, before New.
+	APIKey string
 	// Headers are sent with every request.
 	Headers map[string]string
 	Query   map[string]string
@@ -94,6 +97,18 @@ func New(cfg Config, path ...string) (*Stream, error) {
 	u.User, u.RawQuery = nil, ""
 	s.shown = u.String()
 	return s, nil
+}
+
+// Bearer is headers with a key as a bearer token, which one of them may replace.
+func Bearer(key string, headers map[string]string) map[string]string {
+	h := map[string]string{}
+	if key != "" {
+		h["Authorization"] = "Bearer " + key
+	}
+	for name, v := range headers {
+		h[http.CanonicalHeaderKey(name)] = v
+	}
+	return h
 }
 
 // BaseURL parses a provider's base URL.

@@ -55,10 +55,8 @@ func (s *Set) Models(ctx context.Context, p config.Provider, getenv func(string)
 	}
 	if p.WireAPI == config.WireAnthropic {
 		headers = anthropic.Headers(key, headers)
-	} else if key != "" {
-		if _, own := headers["Authorization"]; !own {
-			headers["Authorization"] = "Bearer " + key
-		}
+	} else {
+		headers = httpstream.Bearer(key, headers)
 	}
 	l := modelList{until: now.Add(listKept)}
 	if l.names, l.err = s.fetchModels(ctx, p, headers); l.err != nil {

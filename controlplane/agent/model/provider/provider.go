@@ -115,22 +115,17 @@ func (s *Set) online(p config.Provider, getenv func(string) string) (model.Clien
 
 // open makes a client for the provider's wire format.
 func (s *Set) open(p config.Provider, key string, headers map[string]string) (model.Client, error) {
-	switch p.WireAPI {
-	case config.WireChat:
-		return chat.New(chat.Config{
-			ProviderName: p.Name, BaseURL: p.BaseURL, APIKey: key, Headers: headers, Query: p.QueryParams,
-			RequestMaxRetries: p.RequestMaxRetries, StreamIdleTimeout: p.StreamIdleTimeout, HTTPClient: s.cfg.HTTPClient, Logger: s.cfg.Logger,
-		})
-	case config.WireAnthropic:
-		return anthropic.New(anthropic.Config{
-			ProviderName: p.Name, BaseURL: p.BaseURL, APIKey: key, Headers: headers, Query: p.QueryParams,
-			RequestMaxRetries: p.RequestMaxRetries, StreamIdleTimeout: p.StreamIdleTimeout, HTTPClient: s.cfg.HTTPClient, Logger: s.cfg.Logger,
-		})
-	}
-	return openai.New(openai.Config{
+	cfg := httpstream.Config{
 		ProviderName: p.Name, BaseURL: p.BaseURL, APIKey: key, Headers: headers, Query: p.QueryParams,
 		RequestMaxRetries: p.RequestMaxRetries, StreamIdleTimeout: p.StreamIdleTimeout, HTTPClient: s.cfg.HTTPClient, Logger: s.cfg.Logger,
-	})
+	}
+	switch p.WireAPI {
+	case config.WireChat:
+		return chat.New(cfg)
+	case config.WireAnthropic:
+		return anthropic.New(cfg)
+	}
+	return openai.New(cfg)
 }
 
 func in(p config.Provider) string {
