@@ -186,6 +186,11 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 		}})
 	broker := approval.NewBroker(nil)
 	logins := oauth.New(oauth.Config{Dir: filepath.Join(cfg.Home.Dir, config.SecretsDir), Version: cfg.Version, Logger: cfg.Logger})
+	if cfg.Home.Dir != "" {
+		if err := logins.Prepare(); err != nil {
+			return err
+		}
+	}
 	c.agent = agent.New(agent.Config{
 		Log: c.log, Streams: outputs, Blobs: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Servers: resolver.Servers, Version: cfg.Version,
 		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, Notify: c.sessions.Notify, MaxTurns: limits.Turns, MaxTurnsOf: limits.TurnsPerPrincipal, MaxThreads: limits.Threads, Home: cfg.Home.Dir, Logins: logins,

@@ -35,7 +35,7 @@ func (b *box) startLandlock(theirs int, why *UnenforceableError) error {
 	if err := os.Mkdir(b.scratch, 0o700); err != nil {
 		return fmt.Errorf("make private tmp: %w", err)
 	}
-	denied, err := b.plan.deniedPaths(b.policy, b.m.cfg)
+	denied, err := b.plan.deniedPaths(b.m.hiding(b.policy), b.m.cfg)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,5 +96,72 @@ func TestFallbackTerminalAndTmp(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(dir); len(left) > 0 {
 		t.Errorf("%s is left", dir)
+	}
+}
+
+// TestFallbackHides: what is hidden from every sandbox, such as the keys of logins, is so without namespaces too.
+func TestFallbackHides(t *testing.T) {
+	secret := t.TempDir()
+	if err := os.WriteFile(filepath.Join(secret, "key"), []byte("sk-secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, bare := range map[string]bool{"fallback": true, "namespaces": false} {
+		m, err := sandbox.NewManager(t.Context(), sandbox.Config{
+			StateDir: filepath.Join(t.TempDir(), "state"), GuestPath: sandboxtest.Helper(t), NoNamespaces: bare, Hide: []string{secret},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error("close manager:", err)
+			}
+		})
+		for _, level := range []sandbox.Level{sandbox.ReadOnly, sandbox.WorkspaceWrite} {
+			s, err := m.Acquire(t.Context(), t.Name()+name+level.String(), sandbox.Policy{Level: level, Workspace: t.TempDir(), Fallback: sandbox.FallbackLandlock})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o := run(t, s, sandbox.Cmd{Argv: []string{"cat", filepath.Join(secret, "key")}}); o.ExitCode == 0 || strings.Contains(o.out, "sk-secret") {
+				t.Errorf("%s, %s: the key can be read: %+v", name, level, o)
+			}
+		}
+	}
+}
+
+// TestHiddenLater: what is hidden stays so when it comes to be only after a sandbox of the same policy.
+func TestHiddenLater(t *testing.T) {
+	for name, bare := range map[string]bool{"fallback": true, "namespaces": false} {
+		secret := filepath.Join(t.TempDir(), "secrets")
+		m, err := sandbox.NewManager(t.Context(), sandbox.Config{
+			StateDir: filepath.Join(t.TempDir(), "state"), GuestPath: sandboxtest.Helper(t), NoNamespaces: bare, Hide: []string{secret},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error("close manager:", err)
+			}
+		})
+		p := sandbox.Policy{Level: sandbox.ReadOnly, Workspace: t.TempDir(), Fallback: sandbox.FallbackLandlock}
+		s, err := m.Acquire(t.Context(), t.Name()+name, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, s, sandbox.Cmd{Argv: []string{"true"}})
+		if err := os.Mkdir(secret, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(secret, "key"), []byte("sk-secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err = m.Acquire(t.Context(), t.Name()+name, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := run(t, s, sandbox.Cmd{Argv: []string{"cat", filepath.Join(secret, "key")}}); o.ExitCode == 0 || strings.Contains(o.out, "sk-secret") {
+			t.Errorf("%s: the key can be read: %+v", name, o)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -63,6 +64,15 @@ func New(cfg Config) *Logins {
 		cfg: cfg, file: &file{path: filepath.Join(cfg.Dir, fileName)},
 		sources: map[Server]*source{}, open: map[Server]*attempt{},
 	}
+}
+
+// Prepare makes the folder of the tokens. A command that runs already cannot be
+// kept from a folder that comes to be later.
+func (l *Logins) Prepare() error {
+	if err := os.MkdirAll(l.cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("keep the logins of MCP servers: %w", err)
+	}
+	return nil
 }
 
 // LoggedIn reports whether there is a token for a server.
