@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/heddle-dev/heddle/sandbox"
 )
 
@@ -91,26 +89,5 @@ var limitRows = []Row{
 		}
 		return Denied
 	}, nil},
-	{"R04c", "fill the disk through the workspace", "-DD", func(e *Env) Verdict {
-		var st unix.Statfs_t
-		e.must(unix.Statfs(e.WS, &st))
-		free := int64(st.Bavail) * st.Bsize
-		s := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{MinFreeBytes: free - 300<<20}})
-		dir := filepath.Join(e.WS, "r04c")
-		defer os.RemoveAll(dir)
-		// Step by step, and more than the limit: others use the disk too, and free some of it.
-		c := shell("mkdir " + dir + " && cd " + dir + " && for i in $(seq 12); do fallocate -l 500M f$i; sleep 0.3; done; sleep 20")
-		o := e.RunIn(s, c)
-		if !o.DiskLow || o.Duration > 8*time.Second {
-			e.T.Logf("%+v", o)
-			return Allowed
-		}
-		return Denied
-	}, func(e *Env) string {
-		var st unix.Statfs_t
-		if unix.Statfs(e.WS, &st) == nil && int64(st.Bavail)*st.Bsize < 8<<30 {
-			return "less than 8 GiB are free here"
-		}
-		return ""
-	}},
+	{"R04c", "fill the disk through the workspace", "-DD", fillDisk, sharedDisk},
 }

@@ -156,9 +156,15 @@ func TestRowsAsUser(t *testing.T) {
 	if err := os.Chown(home, uid, uid); err != nil {
 		t.Fatal(err)
 	}
+	disk := filepath.Join(dir, "disk")
+	unmount, err := sandboxtest.SmallDisk(disk, uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unmount()
 	c := exec.Command(bin, "-test.run=^TestRows$", "-test.v")
 	c.Dir = home
-	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "HEDDLE_GUEST=" + helper, "REQUIRE_SANDBOX=" + os.Getenv("REQUIRE_SANDBOX")}
+	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "HEDDLE_GUEST=" + helper, sandboxtest.DiskEnv + "=" + disk, "REQUIRE_SANDBOX=" + os.Getenv("REQUIRE_SANDBOX")}
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out

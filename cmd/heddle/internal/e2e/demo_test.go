@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,34 +24,18 @@ func TestDemo(t *testing.T) {
 }
 
 // Without its helper nothing can be contained: the cause and the fix are told,
-// and the run is no success.
+// and the run is no success. A program given in HEDDLE_BIN may carry the helper,
+// so that this one is built here, without it.
 func TestS13NoHelper(t *testing.T) {
 	w := newWorld(t, newModel(t, plainScripts))
 	alone := filepath.Join(t.TempDir(), "heddle")
-	copyFile(t, heddleBin, alone)
+	if err := buildHeddle(alone); err != nil {
+		t.Fatal(err)
+	}
 	cmd := w.command(t.Context(), "exec", "please RUN")
 	cmd.Path, cmd.Args[0] = alone, alone
 	out, err := cmd.CombinedOutput()
 	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "set HEDDLE_GUEST to its path") {
 		t.Errorf("exit %d\n%s", cmd.ProcessState.ExitCode(), out)
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
 	}
 }
