@@ -91,6 +91,7 @@ const gitWork = `echo 2 >> f; git add f; git commit -qm two; git branch topic; g
 echo 3 >> f; git stash -q; git stash pop -q; git commit -qam three
 git checkout -q -b side HEAD~1; echo s > s; git add s; git commit -qm side; git rebase -q -; git log --format=%s -1; git status --short; git gc -q; git fsck`
 
+// S10: the work of a repository, a linked worktree and a submodule goes on when commits are allowed.
 func TestGitCommit(t *testing.T) {
 	for _, where := range []string{"r", "w", "r/sub"} {
 		t.Run(where, func(t *testing.T) {
@@ -183,7 +184,7 @@ func TestGitCommitForeign(t *testing.T) {
 	}
 }
 
-// TestManyWorktrees: the start stays fast with 300 linked worktrees, and the work in one goes on.
+// TestManyWorktrees is S16: the start stays fast with 300 linked worktrees, and the work in one goes on.
 func TestManyWorktrees(t *testing.T) {
 	base := repositories(t)
 	r := filepath.Join(base, "r")
@@ -228,7 +229,7 @@ func TestManyWorktrees(t *testing.T) {
 	}
 }
 
-// TestFileActionPlants: what a file action puts into a nested repository is found too, and told by the next command.
+// TestFileActionPlants is S11 for file actions: what a file action puts into a nested repository is found too, and told by the next command.
 func TestFileActionPlants(t *testing.T) {
 	ws := filepath.Join(repositories(t), "r")
 	hook := filepath.Join(ws, "n", ".git", "hooks", "pre-commit")

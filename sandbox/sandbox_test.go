@@ -351,7 +351,7 @@ func files(t *testing.T, f sandbox.FS, ws string) {
 	}
 }
 
-// TestForeignWorkspace: root may write a workspace that belongs to somebody else.
+// TestForeignWorkspace is S15: root may write a workspace that belongs to somebody else.
 func TestForeignWorkspace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("GAP: needs root, covered there by the kernel's ownership checks")

@@ -62,7 +62,6 @@ func TestTurnDiffOutsideAndBinary(t *testing.T) {
 	}
 }
 
-// TestUnifiedApplies turns random texts into each other with git apply.
 // F4: a Latin-1 file, whose bytes no event can carry.
 func TestTurnDiffOfOtherEncodings(t *testing.T) {
 	var d turnDiff
@@ -75,6 +74,7 @@ func TestTurnDiffOfOtherEncodings(t *testing.T) {
 	}
 }
 
+// TestUnifiedApplies turns random texts into each other with git apply.
 func TestUnifiedApplies(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Fatal("this test needs git")

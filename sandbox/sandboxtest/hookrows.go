@@ -30,6 +30,7 @@ func change(path string) string {
 
 const husky = `git config core.hooksPath .husky/_; mkdir -p .husky/_; printf '#!/bin/sh\nsh -e "$(dirname "$(dirname "$0")")/pre-commit"\n' > .husky/_/pre-commit; chmod +x .husky/_/pre-commit; printf ':\n' > .husky/pre-commit`
 
+// configuredVectors are S11 for what the user's own configuration names.
 var configuredVectors = []configured{
 	{"H01", "a script that a hook of husky runs", husky, change(".husky/pre-commit"), ""},
 	{"H01b", "the hook of husky itself", husky, change(".husky/_/pre-commit"), ""},
