@@ -11,8 +11,14 @@ import (
 // write sends input to a process of the connection until it is taken.
 func (a *appServer) write(id string, data []byte, within time.Duration) bool {
 	a.w.t.Helper()
+	return a.input(map[string]any{"processId": id, "deltaBase64": base64.StdEncoding.EncodeToString(data)}, within)
+}
+
+// input repeats a request while the process has too much unread.
+func (a *appServer) input(params map[string]any, within time.Duration) bool {
+	a.w.t.Helper()
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		m := a.ask("command/exec/write", map[string]any{"processId": id, "deltaBase64": base64.StdEncoding.EncodeToString(data)})
+		m := a.ask("command/exec/write", params)
 		if m.Error == nil {
 			return true
 		}
@@ -46,7 +52,9 @@ func TestLargeInput(t *testing.T) {
 			t.Fatal("a process that reads takes no more input")
 		}
 	}
-	app.call("command/exec/write", map[string]any{"processId": "late", "closeStdin": true})
+	if !app.input(map[string]any{"processId": "late", "closeStdin": true}, 60*time.Second) {
+		t.Fatal("the end of the input is not taken")
+	}
 	if m := answer(901); m.Error != nil || strings.TrimSpace(fmt.Sprint(m.Result["stdout"])) != fmt.Sprint(pieces*size) {
 		t.Errorf("of %d bytes: %v %v", pieces*size, m.Result, m.Error)
 	}
