@@ -3,6 +3,7 @@ package controlplane
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -193,5 +194,29 @@ func TestOverrideOfPatchIsExact(t *testing.T) {
 		if out := r.model.output(fmt.Sprint("c", 3+i)); !strings.Contains(out, want) {
 			t.Errorf("c%d: %q, want %q", 3+i, out, want)
 		}
+	}
+}
+
+// Allowing a denied host allows it to the command that asked, and to no other.
+func TestOverrideOfHostIsExact(t *testing.T) {
+	r := newRig(t)
+	deny := speak("v", `{"outcome":"deny","rationale":"no"}`)
+	r.model.script(calls(shell("c1", "reach a.test")), deny, speak("m", "ok"),
+		calls(shell("c2", "reach a.test")), calls(shell("c3", "reach a.test a.test")), deny, speak("n", "ok"))
+	s := proxiedSettings("on-request")
+	s.ApprovalsReviewer = "auto_review"
+	ctx, th := r.thread(s)
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	f.turnEnd()
+	_, err := r.approvals.OverrideDenial(ctx, &heddlev1.OverrideDenialRequest{ThreadId: th.GetId(), ApprovalId: resolved(f).GetId()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.startTurn(ctx, th.GetId(), "again")
+	f.turnEnd()
+	want := []string{"c1 a.test:443 https false reviewer", "c2 a.test:443 https true session", "c3 a.test:443 https false reviewer", "c3 a.test:443 https false reviewer"}
+	if got := decisions(f); !slices.Equal(got, want) {
+		t.Errorf("decisions %q", got)
 	}
 }

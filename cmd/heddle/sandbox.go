@@ -255,5 +255,8 @@ func sandboxConfig() (sandbox.Config, error) {
 	if err != nil {
 		return sandbox.Config{}, err
 	}
-	return sandbox.Config{StateDir: filepath.Join(home.Dir, sandboxStateName)}, nil
+	return sandbox.Config{
+		StateDir: filepath.Join(home.Dir, sandboxStateName),
+		Hide:     []string{filepath.Join(home.Dir, config.AccountDir), filepath.Join(home.Dir, config.SecretsDir)},
+	}, nil
 }

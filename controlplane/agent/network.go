@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 
@@ -76,7 +77,7 @@ func (h *hosts) end() {
 // or with the client's word for the thread; the same host is asked about once.
 func (p *process) Ask(ctx context.Context, r *executorv1.NetworkRequest) *executorv1.NetworkVerdict {
 	host := r.GetHost()
-	if p.lt.remembered().HostAllowed(host) {
+	if p.lt.remembered().HostAllowed(host) || p.lt.remembered().ActionAllowed(hostHash(p.actionHash(), host, r.GetPort())) {
 		return &executorv1.NetworkVerdict{Allowed: true, By: bySession}
 	}
 	p.hosts.mu.Lock()
@@ -211,10 +212,7 @@ func (t *turn) openHost(p *process, r *executorv1.NetworkRequest) (*approval.Pen
 		t.hosts.open[q] = true
 		return q, nil
 	}
-	hash := p.action.GetActionHash()
-	if hash == nil {
-		hash = p.intent.GetActionHash()
-	}
+	hash := p.actionHash()
 	reason := fmt.Sprintf("The command wants to connect to %s, port %d.", r.GetHost(), r.GetPort())
 	a, err := t.newApproval(item, reason, heddlev1.Risk_RISK_MEDIUM, hash)
 	if err != nil {
@@ -232,6 +230,25 @@ func (t *turn) openHost(p *process, r *executorv1.NetworkRequest) (*approval.Pen
 	}
 	t.hosts.open[q] = true
 	return q, nil
+}
+
+// actionHash is the digest of the command, also of one from before a restart.
+func (p *process) actionHash() []byte {
+	if hash := p.action.GetActionHash(); hash != nil {
+		return hash
+	}
+	return p.intent.GetActionHash()
+}
+
+// hostHash is the digest of one command that reaches one destination; nil where
+// the command has none.
+func hostHash(command []byte, host string, port uint32) []byte {
+	if len(command) == 0 {
+		return nil
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "host\x00%x\x00%d\x00%s", command, port, host)
+	return h.Sum(nil)
 }
 
 func (t *turn) closeHost(q *approval.Pending) {

@@ -41,7 +41,9 @@ func (lt *live) allow(a *heddlev1.Approval) {
 	c := a.GetCommand()
 	switch {
 	case c.GetNetwork() != nil:
-		lt.remember(func(m *approval.Memory) { m.AllowHost(c.GetNetwork().GetHost()) })
+		lt.remember(func(m *approval.Memory) {
+			m.AllowAction(hostHash(a.GetActionHash(), c.GetNetwork().GetHost(), c.GetNetwork().GetPort()))
+		})
 	case c != nil:
 		lt.remember(func(m *approval.Memory) { m.AllowCommand(c.GetArgv(), c.GetCwd(), c.GetEscalated()) })
 	case a.GetFileChange() != nil, a.GetElicitation().GetTool() != "":

@@ -20,8 +20,9 @@ const stdinWait = 5 * time.Second
 var errUnread = errors.New("the process does not read its input")
 
 // stdinCall writes to a running process, or only waits for its output. It makes
-// no item. Writing to a process outside the sandbox is an action that asks,
-// unless the policy is never (I7).
+// no item. Writing to a process outside the thread's sandbox is an action that
+// asks, unless the policy is never (I7). One that is outside because the thread
+// lost permissions since is not written to then.
 func (t *turn) stdinCall(c *heddlev1.ToolCall, args *tool.WriteStdin) *call {
 	p := t.lt.process(args.SessionID)
 	if p == nil {
@@ -33,13 +34,18 @@ func (t *turn) stdinCall(c *heddlev1.ToolCall, args *tool.WriteStdin) *call {
 	if !p.tty {
 		return said(c, "write_stdin failed: stdin is closed for this session; rerun exec_command with tty=true to keep stdin open")
 	}
+	never := t.settings().GetApprovalPolicy() == approval.Never
+	outside := p.outside(t.settings())
+	if outside && never && !p.escalated {
+		return said(c, "write_stdin failed: the process was started with more permissions than the thread has now, and nobody may be asked; start it again")
+	}
 	intent := &heddlev1.ActionIntent{
 		ActionId: newID(), ItemId: p.item.GetId(), CallId: c.GetCallId(), Kind: "stdin", Attempt: 1,
 		ActionHash: actionhash.Stdin(p.action.GetActionId(), []byte(args.Chars)),
 	}
 	k := &call{req: c}
 	var asked *approval.Pending
-	if p.escalated && t.settings().GetApprovalPolicy() != approval.Never {
+	if outside && !never {
 		a, err := t.stdinApproval(p, args, intent)
 		if err != nil {
 			return said(c, "write_stdin failed: approval request failed: "+err.Error())
