@@ -90,6 +90,8 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 		return t.imageCall(c, p)
 	case *tool.RequestUserInput:
 		return t.inputCall(c, p)
+	case *tool.RequestPermissions:
+		return t.permissionsCall(c, p)
 	case *tool.Goal:
 		return t.goalCall(c, p)
 	case *tool.Agents:

@@ -117,6 +117,7 @@ func (t *turn) toolOptions() tool.Options {
 	o := t.rt.Tools
 	if t.row.GetKind() == kindReview {
 		o.UpdatePlan, o.RequestUserInput, o.Escalation, o.Goals, o.Agents = false, false, false, false, false
+		o.RequestPermissions = false
 		return o
 	}
 	if planning(t.settings()) {

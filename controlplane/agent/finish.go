@@ -11,6 +11,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
 	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/thread"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	"github.com/heddle-dev/heddle/proto/failpoint"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -36,6 +37,7 @@ func (t *turn) finish(err error) {
 	t.closeHosts()
 	status, interrupted := statusOf(err)
 	if status == heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
+		t.endGranted()
 		t.keepProcesses()
 	} else {
 		t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
@@ -82,6 +84,7 @@ func (t *turn) finish(err error) {
 	if t.lt.turn == t {
 		t.lt.turn = nil
 	}
+	t.lt.grants = thread.AfterTurn(t.lt.grants, t.id())
 	t.lt.mu.Unlock()
 	close(t.done)
 	if t.lt.goesOn() || t.lt.currentGoal().GetStatus() == goalActive {

@@ -11,6 +11,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
 	"github.com/heddle-dev/heddle/controlplane/approval"
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
+	"github.com/heddle-dev/heddle/controlplane/thread"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -57,6 +58,8 @@ type live struct {
 	// are those folders.
 	places []*heddlev1.Place
 	placed map[string]bool
+	// grants are never changed in place; see sandboxOf.
+	grants []*heddlev1.PermissionGrant
 	report *heddlev1.SandboxReport
 	// told is what the model was last told about its surroundings.
 	told *prompt.Context
@@ -147,8 +150,9 @@ func (lt *live) fill(row *heddlev1.Thread, epoch uint64) {
 	lt.report = proto.CloneOf(row.GetSandboxReport())
 	lt.goal = proto.CloneOf(row.GetGoal())
 	lt.knowPlaces(row.GetPlaces())
+	lt.grants = row.GetGrants()
 	if row.GetTurnCount() > 0 {
-		lt.loaded = proto.CloneOf(row.GetSettings())
+		lt.loaded = extended(proto.CloneOf(row.GetSettings()), lt.grants)
 	}
 	if lt.settings == nil {
 		lt.settings = &heddlev1.ThreadSettings{}
@@ -267,6 +271,7 @@ func (lt *live) currentSettings() *heddlev1.ThreadSettings {
 
 func (lt *live) setSettings(s *heddlev1.ThreadSettings) {
 	lt.mu.Lock()
+	lt.grants = thread.AfterSettings(lt.grants, lt.settings, s)
 	lt.settings = s
 	lt.mu.Unlock()
 }

@@ -119,7 +119,7 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 	case *heddlev1.Event_ApprovalResolved:
 		a := e.ApprovalResolved.GetApproval()
 		for _, c := range p.order {
-			if c.item.GetId() == a.GetItemId() && c.item != nil || a.GetUserInput() != nil && c.req.GetCallId() == a.GetItemId() {
+			if c.item.GetId() == a.GetItemId() && c.item != nil || (a.GetUserInput() != nil || a.GetPermissions() != nil) && c.req.GetCallId() == a.GetItemId() {
 				c.decided = a
 			}
 		}

@@ -87,6 +87,9 @@ func (t *turn) resumeAsked(c *pastCall) *call {
 		return k
 	}
 	p := t.resume.asked[c.req.GetCallId()]
+	if p.Approval().GetPermissions() != nil || c.decided.GetPermissions() != nil {
+		return t.resumePermissions(c, p)
+	}
 	if p.Approval().GetUserInput() == nil && c.decided.GetUserInput() == nil {
 		return nil
 	}

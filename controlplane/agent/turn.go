@@ -130,11 +130,13 @@ func (t *turn) change(f func(*heddlev1.Turn)) *heddlev1.Turn {
 	return row
 }
 
+// settings are the thread's with what was granted laid over its sandbox policy;
+// a reviewer has no grants. They must not be changed.
 func (t *turn) settings() *heddlev1.ThreadSettings {
 	if t.private {
 		return reviewSettings(t.lt.currentSettings())
 	}
-	return t.lt.currentSettings()
+	return t.lt.grantedSettings(t.id())
 }
 
 func (t *turn) mustBe(id string) error {
@@ -418,6 +420,15 @@ func (t *turn) shown(in *heddlev1.UserMessage, with ...*heddlev1.HistoryEntry) [
 // tellSurroundings tells the model about the workspace and the settings, at the
 // start of a thread and when they changed.
 func (t *turn) tellSurroundings() []*heddlev1.Event {
+	entries := t.changedSurroundings()
+	if len(entries) == 0 {
+		return nil
+	}
+	return []*heddlev1.Event{t.remember(entries...)}
+}
+
+// changedSurroundings are the entries that tell it; the model counts as told.
+func (t *turn) changedSurroundings() []*heddlev1.HistoryEntry {
 	now := t.surroundings()
 	t.lt.mu.Lock()
 	before, loaded := t.lt.told, t.lt.loaded
@@ -426,18 +437,14 @@ func (t *turn) tellSurroundings() []*heddlev1.Event {
 	if before == nil && loaded != nil {
 		before = toldWith(now, loaded)
 	}
-	var entries []*heddlev1.HistoryEntry
 	switch {
 	case !introduced(t.history, now.BaseInstructions):
 		now.Skills = t.knownSkills()
-		entries = prompt.First(now)
+		return prompt.First(now)
 	case before != nil:
-		entries = prompt.Update(*before, now)
+		return prompt.Update(*before, now)
 	}
-	if len(entries) == 0 {
-		return nil
-	}
-	return []*heddlev1.Event{t.remember(entries...)}
+	return nil
 }
 
 // toldWith is what the model was told under earlier settings, all else equal.

@@ -19,6 +19,7 @@ func Features() []FeatureInfo {
 		{"goals", "beta", "Goals", "Let the model read and change the goal of its thread.", false},
 		{"multi_agent", "beta", "Sub-agents", "Let the model start agents that work on tasks of their own in threads of their own.", false},
 		{"plan_questions", "stable", "Questions in plan mode", "Let the model put questions to the user in plan mode.", true},
+		{"request_permissions_tool", "beta", "Permission requests", "Let the model ask the user for folders to write in, or for the network, for a turn or a session.", false},
 		{"skills", "stable", "Skills", "Tell the model which skills there are, and read those that an input names.", true},
 		{"view_image_tool", "stable", "Images", "Let a model that sees images look at image files of the workspace.", true},
 	}

@@ -314,7 +314,8 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		Tools: tool.Options{
 			FreeformPatch: freeform, FunctionPatch: !freeform, UpdatePlan: c.ToolEnabled("update_plan"),
 			ViewImage: slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), WebSearch: full && c.ToolEnabled("web_search"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
-			Escalation: s.GetApprovalPolicy() != approval.Never,
+			RequestPermissions: c.FeatureOn("request_permissions_tool"),
+			Escalation:         s.GetApprovalPolicy() != approval.Never,
 		},
 	}
 	if c.FeatureOn("multi_agent") {

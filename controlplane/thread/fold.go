@@ -43,7 +43,11 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 	case *heddlev1.Event_ThreadUnarchived:
 		s.row(ch).Archived = false
 	case *heddlev1.Event_SettingsChanged:
-		s.row(ch).Settings = p.SettingsChanged.GetSettings()
+		row := s.row(ch)
+		row.Grants = AfterSettings(row.GetGrants(), row.GetSettings(), p.SettingsChanged.GetSettings())
+		row.Settings = p.SettingsChanged.GetSettings()
+	case *heddlev1.Event_PermissionsGranted:
+		return s.permissionsGranted(ev, p.PermissionsGranted.GetGrant(), ch)
 	case *heddlev1.Event_SandboxReported:
 		s.row(ch).SandboxReport = p.SandboxReported.GetReport()
 	case *heddlev1.Event_WorkspaceSeen:

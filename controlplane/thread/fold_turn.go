@@ -112,6 +112,7 @@ func (s *State) turnCompleted(ev *heddlev1.Event, p *heddlev1.TurnCompleted, ch 
 	}
 	row := s.row(ch)
 	row.ActiveTurnId = ""
+	row.Grants = AfterTurn(row.GetGrants(), next.GetId())
 	row.UpdatedAtMs = max(row.UpdatedAtMs, ev.GetTimeMs())
 	row.State = heddlev1.ThreadState_THREAD_STATE_IDLE
 	if next.Status == heddlev1.TurnStatus_TURN_STATUS_FAILED {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 
 	"github.com/heddle-dev/heddle/executor/inspect"
@@ -74,7 +75,8 @@ func (r *Runner) places(paths []string) []*heddlev1.Place {
 			r.log.Warn("cannot tell where a folder leads", "path", path, "cause", err)
 			continue
 		}
-		out = append(out, &heddlev1.Place{Path: path, Real: at.Real, Device: at.Device, Inode: at.Inode, Host: r.host})
+		fi, err := os.Lstat(at.Real)
+		out = append(out, &heddlev1.Place{Path: path, Real: at.Real, Device: at.Device, Inode: at.Inode, Host: r.host, Directory: err == nil && fi.IsDir()})
 	}
 	return out
 }

@@ -16,6 +16,9 @@ func toolRequest(a *heddlev1.Approval) (method string, params any) {
 			"questions": protocol.InputQuestions(q.GetQuestions()), "isBlocking": true, "autoResolutionMs": nil,
 		}
 	}
+	if p := a.GetPermissions(); p != nil {
+		return "item/permissions/requestApproval", protocol.PermissionsAsked(a, p, startedAt(a))
+	}
 	if e := a.GetElicitation(); e != nil {
 		return "mcpServer/elicitation/request", elicitation(a, e)
 	}
@@ -35,13 +38,15 @@ func toolRequest(a *heddlev1.Approval) (method string, params any) {
 
 // toolAnswer reads the answer to such a request; nil when it is unusable.
 func toolAnswer(a *heddlev1.Approval, m jsonrpc.Message) (answer *structpb.Value, isTool bool) {
-	input, tool := a.GetUserInput() != nil, a.GetDynamicTool() != nil
+	input, tool, more := a.GetUserInput() != nil, a.GetDynamicTool() != nil, a.GetPermissions() != nil
 	switch {
 	case m.Kind != jsonrpc.Response:
 	case input:
 		answer = protocol.ToAnswers(m.Result)
 	case tool:
 		answer = protocol.ToToolResult(m.Result)
+	case more:
+		answer = protocol.ToGranted(m.Result)
 	}
-	return answer, input || tool
+	return answer, input || tool || more
 }

@@ -59,6 +59,8 @@ func Parse(c *heddlev1.ToolCall) (Call, error) {
 		call, err = parseViewImage(c.GetArguments())
 	case NameRequestUserInput:
 		call, err = parseRequestUserInput(c.GetArguments())
+	case NameRequestPermissions:
+		call, err = parseRequestPermissions(c.GetArguments())
 	default:
 		if !isGoal(c.GetName()) {
 			return nil, &Error{Output: "unsupported call: " + c.GetName()}

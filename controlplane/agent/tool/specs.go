@@ -12,6 +12,9 @@ func Specs(o Options) []model.Tool {
 	if o.RequestUserInput {
 		tools = append(tools, requestUserInputSpec())
 	}
+	if o.RequestPermissions {
+		tools = append(tools, requestPermissionsSpec())
+	}
 	switch {
 	case o.FreeformPatch:
 		tools = append(tools, model.Tool{Kind: model.ToolFreeform, Name: NameApplyPatch, Description: patchDescription + " Write the patch as it is; do not wrap it in JSON.", Grammar: patchGrammar})
@@ -46,6 +49,8 @@ func (o Options) Offers(name string) bool {
 		return o.ViewImage
 	case NameRequestUserInput:
 		return o.RequestUserInput
+	case NameRequestPermissions:
+		return o.RequestPermissions
 	case NameGetGoal, NameCreateGoal, NameUpdateGoal:
 		return o.Goals
 	}

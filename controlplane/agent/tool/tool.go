@@ -20,6 +20,8 @@ const (
 	NameUpdatePlan       = "update_plan"
 	NameViewImage        = "view_image"
 	NameRequestUserInput = "request_user_input"
+	// NameRequestPermissions asks for more than the sandbox allows.
+	NameRequestPermissions = "request_permissions"
 )
 
 // Options say which tools a turn offers.
@@ -33,6 +35,8 @@ type Options struct {
 	WebSearch     bool
 	// RequestUserInput offers request_user_input.
 	RequestUserInput bool
+	// RequestPermissions offers request_permissions.
+	RequestPermissions bool
 	// Goals offers get_goal, create_goal and update_goal.
 	Goals bool
 	// Agents offers the tools that deal with sub-agents.
@@ -44,7 +48,8 @@ type Options struct {
 }
 
 // Call is a parsed tool call: *ExecCommand, *WriteStdin, *ApplyPatch,
-// *UpdatePlan, *ViewImage, *RequestUserInput, *Goal or *Agents.
+// *UpdatePlan, *ViewImage, *RequestUserInput,
+// *RequestPermissions, *Goal or *Agents.
 type Call interface{ call() }
 
 // ExecCommand runs a shell command.

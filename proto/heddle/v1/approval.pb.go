@@ -156,6 +156,7 @@ type Approval struct {
 	//	*Approval_UserInput
 	//	*Approval_DynamicTool
 	//	*Approval_Elicitation
+	//	*Approval_Permissions
 	Subject isApproval_Subject `protobuf_oneof:"subject"`
 	Reason  string             `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	Risk    Risk               `protobuf:"varint,10,opt,name=risk,proto3,enum=heddle.v1.Risk" json:"risk,omitempty"`
@@ -172,8 +173,9 @@ type Approval struct {
 	DecidedAtMs     int64  `protobuf:"varint,17,opt,name=decided_at_ms,json=decidedAtMs,proto3" json:"decided_at_ms,omitempty"`
 	ItemStartedAtMs int64  `protobuf:"varint,18,opt,name=item_started_at_ms,json=itemStartedAtMs,proto3" json:"item_started_at_ms,omitempty"`
 	// What the client answered besides the decision: the answers to a
-	// UserInputRequest, the result of a DynamicToolRequest, or the action, content
-	// and _meta of an answer to an ElicitationRequest.
+	// UserInputRequest, the result of a DynamicToolRequest, the action, content
+	// and _meta of an answer to an ElicitationRequest, or what is granted of a
+	// PermissionsRequest.
 	Answer *structpb.Value `protobuf:"bytes,22,opt,name=answer,proto3" json:"answer,omitempty"`
 	// Who is asked: empty for the client, "auto_review" for a reviewer model.
 	Reviewer string `protobuf:"bytes,40,opt,name=reviewer,proto3" json:"reviewer,omitempty"`
@@ -307,6 +309,15 @@ func (x *Approval) GetElicitation() *ElicitationRequest {
 	return nil
 }
 
+func (x *Approval) GetPermissions() *PermissionsRequest {
+	if x != nil {
+		if x, ok := x.Subject.(*Approval_Permissions); ok {
+			return x.Permissions
+		}
+	}
+	return nil
+}
+
 func (x *Approval) GetReason() string {
 	if x != nil {
 		return x.Reason
@@ -422,6 +433,10 @@ type Approval_Elicitation struct {
 	Elicitation *ElicitationRequest `protobuf:"bytes,30,opt,name=elicitation,proto3,oneof"`
 }
 
+type Approval_Permissions struct {
+	Permissions *PermissionsRequest `protobuf:"bytes,31,opt,name=permissions,proto3,oneof"`
+}
+
 func (*Approval_Command) isApproval_Subject() {}
 
 func (*Approval_FileChange) isApproval_Subject() {}
@@ -431,6 +446,8 @@ func (*Approval_UserInput) isApproval_Subject() {}
 func (*Approval_DynamicTool) isApproval_Subject() {}
 
 func (*Approval_Elicitation) isApproval_Subject() {}
+
+func (*Approval_Permissions) isApproval_Subject() {}
 
 // ReviewVerdict is the judgement of a reviewer model about one action.
 type ReviewVerdict struct {
@@ -905,6 +922,79 @@ func (x *DynamicToolRequest) GetArguments() *structpb.Value {
 	return nil
 }
 
+// PermissionsRequest asks the person for more than the thread's sandbox allows.
+// The answer is an object with "write" and "read" (lists of paths), "network"
+// (true to grant it) and "scope" ("turn" or "session"). What it does not name is
+// not granted, and nothing is granted beyond what was asked.
+type PermissionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cwd   string                 `protobuf:"bytes,1,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	// Absolute folders, with symbolic links resolved.
+	Write         []string `protobuf:"bytes,2,rep,name=write,proto3" json:"write,omitempty"`
+	Read          []string `protobuf:"bytes,3,rep,name=read,proto3" json:"read,omitempty"`
+	Network       bool     `protobuf:"varint,4,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermissionsRequest) Reset() {
+	*x = PermissionsRequest{}
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermissionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermissionsRequest) ProtoMessage() {}
+
+func (x *PermissionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermissionsRequest.ProtoReflect.Descriptor instead.
+func (*PermissionsRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PermissionsRequest) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *PermissionsRequest) GetWrite() []string {
+	if x != nil {
+		return x.Write
+	}
+	return nil
+}
+
+func (x *PermissionsRequest) GetRead() []string {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *PermissionsRequest) GetNetwork() bool {
+	if x != nil {
+		return x.Network
+	}
+	return false
+}
+
 // ElicitationRequest puts a question of an MCP server to the person, or asks
 // whether one of its tools may be called.
 type ElicitationRequest struct {
@@ -927,7 +1017,7 @@ type ElicitationRequest struct {
 
 func (x *ElicitationRequest) Reset() {
 	*x = ElicitationRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1029,7 @@ func (x *ElicitationRequest) String() string {
 func (*ElicitationRequest) ProtoMessage() {}
 
 func (x *ElicitationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[8]
+	mi := &file_heddle_v1_approval_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1042,7 @@ func (x *ElicitationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ElicitationRequest.ProtoReflect.Descriptor instead.
 func (*ElicitationRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ElicitationRequest) GetServer() string {
@@ -1021,7 +1111,7 @@ type OverrideDenialRequest struct {
 
 func (x *OverrideDenialRequest) Reset() {
 	*x = OverrideDenialRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1123,7 @@ func (x *OverrideDenialRequest) String() string {
 func (*OverrideDenialRequest) ProtoMessage() {}
 
 func (x *OverrideDenialRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[9]
+	mi := &file_heddle_v1_approval_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1136,7 @@ func (x *OverrideDenialRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideDenialRequest.ProtoReflect.Descriptor instead.
 func (*OverrideDenialRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OverrideDenialRequest) GetThreadId() string {
@@ -1071,7 +1161,7 @@ type OverrideDenialResponse struct {
 
 func (x *OverrideDenialResponse) Reset() {
 	*x = OverrideDenialResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1173,7 @@ func (x *OverrideDenialResponse) String() string {
 func (*OverrideDenialResponse) ProtoMessage() {}
 
 func (x *OverrideDenialResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[10]
+	mi := &file_heddle_v1_approval_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1186,7 @@ func (x *OverrideDenialResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideDenialResponse.ProtoReflect.Descriptor instead.
 func (*OverrideDenialResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{11}
 }
 
 type ResolveApprovalRequest struct {
@@ -1113,7 +1203,7 @@ type ResolveApprovalRequest struct {
 
 func (x *ResolveApprovalRequest) Reset() {
 	*x = ResolveApprovalRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1215,7 @@ func (x *ResolveApprovalRequest) String() string {
 func (*ResolveApprovalRequest) ProtoMessage() {}
 
 func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[11]
+	mi := &file_heddle_v1_approval_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1228,7 @@ func (x *ResolveApprovalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalRequest.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResolveApprovalRequest) GetThreadId() string {
@@ -1186,7 +1276,7 @@ type ResolveApprovalResponse struct {
 
 func (x *ResolveApprovalResponse) Reset() {
 	*x = ResolveApprovalResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[12]
+	mi := &file_heddle_v1_approval_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1288,7 @@ func (x *ResolveApprovalResponse) String() string {
 func (*ResolveApprovalResponse) ProtoMessage() {}
 
 func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[12]
+	mi := &file_heddle_v1_approval_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1301,7 @@ func (x *ResolveApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveApprovalResponse.ProtoReflect.Descriptor instead.
 func (*ResolveApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ResolveApprovalResponse) GetApproval() *Approval {
@@ -1237,7 +1327,7 @@ type ListPendingApprovalsRequest struct {
 
 func (x *ListPendingApprovalsRequest) Reset() {
 	*x = ListPendingApprovalsRequest{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[13]
+	mi := &file_heddle_v1_approval_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1339,7 @@ func (x *ListPendingApprovalsRequest) String() string {
 func (*ListPendingApprovalsRequest) ProtoMessage() {}
 
 func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[13]
+	mi := &file_heddle_v1_approval_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1352,7 @@ func (x *ListPendingApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListPendingApprovalsRequest) GetThreadId() string {
@@ -1281,7 +1371,7 @@ type ListPendingApprovalsResponse struct {
 
 func (x *ListPendingApprovalsResponse) Reset() {
 	*x = ListPendingApprovalsResponse{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[14]
+	mi := &file_heddle_v1_approval_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1383,7 @@ func (x *ListPendingApprovalsResponse) String() string {
 func (*ListPendingApprovalsResponse) ProtoMessage() {}
 
 func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[14]
+	mi := &file_heddle_v1_approval_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1396,7 @@ func (x *ListPendingApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_approval_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListPendingApprovalsResponse) GetApprovals() []*Approval {
@@ -1328,7 +1418,7 @@ type UserInputRequest_Question struct {
 
 func (x *UserInputRequest_Question) Reset() {
 	*x = UserInputRequest_Question{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[15]
+	mi := &file_heddle_v1_approval_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1430,7 @@ func (x *UserInputRequest_Question) String() string {
 func (*UserInputRequest_Question) ProtoMessage() {}
 
 func (x *UserInputRequest_Question) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[15]
+	mi := &file_heddle_v1_approval_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1484,7 @@ type UserInputRequest_Option struct {
 
 func (x *UserInputRequest_Option) Reset() {
 	*x = UserInputRequest_Option{}
-	mi := &file_heddle_v1_approval_proto_msgTypes[16]
+	mi := &file_heddle_v1_approval_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1496,7 @@ func (x *UserInputRequest_Option) String() string {
 func (*UserInputRequest_Option) ProtoMessage() {}
 
 func (x *UserInputRequest_Option) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_approval_proto_msgTypes[16]
+	mi := &file_heddle_v1_approval_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1530,7 @@ var File_heddle_v1_approval_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\n" +
-	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xf9\a\n" +
+	"\x18heddle/v1/approval.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\"\xbc\b\n" +
 	"\bApproval\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -1455,7 +1545,8 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\n" +
 	"user_input\x18\x14 \x01(\v2\x1b.heddle.v1.UserInputRequestH\x00R\tuserInput\x12B\n" +
 	"\fdynamic_tool\x18\x15 \x01(\v2\x1d.heddle.v1.DynamicToolRequestH\x00R\vdynamicTool\x12A\n" +
-	"\velicitation\x18\x1e \x01(\v2\x1d.heddle.v1.ElicitationRequestH\x00R\velicitation\x12\x16\n" +
+	"\velicitation\x18\x1e \x01(\v2\x1d.heddle.v1.ElicitationRequestH\x00R\velicitation\x12A\n" +
+	"\vpermissions\x18\x1f \x01(\v2\x1d.heddle.v1.PermissionsRequestH\x00R\vpermissions\x12\x16\n" +
 	"\x06reason\x18\t \x01(\tR\x06reason\x12#\n" +
 	"\x04risk\x18\n" +
 	" \x01(\x0e2\x0f.heddle.v1.RiskR\x04risk\x12\x1f\n" +
@@ -1516,7 +1607,12 @@ const file_heddle_v1_approval_proto_rawDesc = "" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04tool\x18\x03 \x01(\tR\x04tool\x124\n" +
-	"\targuments\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\targuments\"\x97\x02\n" +
+	"\targuments\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\targuments\"j\n" +
+	"\x12PermissionsRequest\x12\x10\n" +
+	"\x03cwd\x18\x01 \x01(\tR\x03cwd\x12\x14\n" +
+	"\x05write\x18\x02 \x03(\tR\x05write\x12\x12\n" +
+	"\x04read\x18\x03 \x03(\tR\x04read\x12\x18\n" +
+	"\anetwork\x18\x04 \x01(\bR\anetwork\"\x97\x02\n" +
 	"\x12ElicitationRequest\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\tR\x04mode\x12\x18\n" +
@@ -1576,7 +1672,7 @@ func file_heddle_v1_approval_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_approval_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_heddle_v1_approval_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_heddle_v1_approval_proto_goTypes = []any{
 	(Risk)(0),                            // 0: heddle.v1.Risk
 	(Decision)(0),                        // 1: heddle.v1.Decision
@@ -1588,57 +1684,59 @@ var file_heddle_v1_approval_proto_goTypes = []any{
 	(*FileChangeApproval)(nil),           // 7: heddle.v1.FileChangeApproval
 	(*UserInputRequest)(nil),             // 8: heddle.v1.UserInputRequest
 	(*DynamicToolRequest)(nil),           // 9: heddle.v1.DynamicToolRequest
-	(*ElicitationRequest)(nil),           // 10: heddle.v1.ElicitationRequest
-	(*OverrideDenialRequest)(nil),        // 11: heddle.v1.OverrideDenialRequest
-	(*OverrideDenialResponse)(nil),       // 12: heddle.v1.OverrideDenialResponse
-	(*ResolveApprovalRequest)(nil),       // 13: heddle.v1.ResolveApprovalRequest
-	(*ResolveApprovalResponse)(nil),      // 14: heddle.v1.ResolveApprovalResponse
-	(*ListPendingApprovalsRequest)(nil),  // 15: heddle.v1.ListPendingApprovalsRequest
-	(*ListPendingApprovalsResponse)(nil), // 16: heddle.v1.ListPendingApprovalsResponse
-	(*UserInputRequest_Question)(nil),    // 17: heddle.v1.UserInputRequest.Question
-	(*UserInputRequest_Option)(nil),      // 18: heddle.v1.UserInputRequest.Option
-	(*structpb.Value)(nil),               // 19: google.protobuf.Value
-	(*CommandAction)(nil),                // 20: heddle.v1.CommandAction
-	(*SandboxPolicy)(nil),                // 21: heddle.v1.SandboxPolicy
-	(*FileUpdate)(nil),                   // 22: heddle.v1.FileUpdate
-	(*structpb.Struct)(nil),              // 23: google.protobuf.Struct
+	(*PermissionsRequest)(nil),           // 10: heddle.v1.PermissionsRequest
+	(*ElicitationRequest)(nil),           // 11: heddle.v1.ElicitationRequest
+	(*OverrideDenialRequest)(nil),        // 12: heddle.v1.OverrideDenialRequest
+	(*OverrideDenialResponse)(nil),       // 13: heddle.v1.OverrideDenialResponse
+	(*ResolveApprovalRequest)(nil),       // 14: heddle.v1.ResolveApprovalRequest
+	(*ResolveApprovalResponse)(nil),      // 15: heddle.v1.ResolveApprovalResponse
+	(*ListPendingApprovalsRequest)(nil),  // 16: heddle.v1.ListPendingApprovalsRequest
+	(*ListPendingApprovalsResponse)(nil), // 17: heddle.v1.ListPendingApprovalsResponse
+	(*UserInputRequest_Question)(nil),    // 18: heddle.v1.UserInputRequest.Question
+	(*UserInputRequest_Option)(nil),      // 19: heddle.v1.UserInputRequest.Option
+	(*structpb.Value)(nil),               // 20: google.protobuf.Value
+	(*CommandAction)(nil),                // 21: heddle.v1.CommandAction
+	(*SandboxPolicy)(nil),                // 22: heddle.v1.SandboxPolicy
+	(*FileUpdate)(nil),                   // 23: heddle.v1.FileUpdate
+	(*structpb.Struct)(nil),              // 24: google.protobuf.Struct
 }
 var file_heddle_v1_approval_proto_depIdxs = []int32{
 	4,  // 0: heddle.v1.Approval.command:type_name -> heddle.v1.CommandApproval
 	7,  // 1: heddle.v1.Approval.file_change:type_name -> heddle.v1.FileChangeApproval
 	8,  // 2: heddle.v1.Approval.user_input:type_name -> heddle.v1.UserInputRequest
 	9,  // 3: heddle.v1.Approval.dynamic_tool:type_name -> heddle.v1.DynamicToolRequest
-	10, // 4: heddle.v1.Approval.elicitation:type_name -> heddle.v1.ElicitationRequest
-	0,  // 5: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
-	1,  // 6: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
-	1,  // 7: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
-	19, // 8: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
-	3,  // 9: heddle.v1.Approval.review:type_name -> heddle.v1.ReviewVerdict
-	20, // 10: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
-	21, // 11: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
-	6,  // 12: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
-	5,  // 13: heddle.v1.CommandApproval.stdin:type_name -> heddle.v1.StdinContext
-	22, // 14: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
-	17, // 15: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
-	19, // 16: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
-	19, // 17: heddle.v1.ElicitationRequest.requested_schema:type_name -> google.protobuf.Value
-	23, // 18: heddle.v1.ElicitationRequest.meta:type_name -> google.protobuf.Struct
-	1,  // 19: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
-	19, // 20: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
-	2,  // 21: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
-	2,  // 22: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
-	18, // 23: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
-	13, // 24: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
-	15, // 25: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
-	11, // 26: heddle.v1.ApprovalService.OverrideDenial:input_type -> heddle.v1.OverrideDenialRequest
-	14, // 27: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
-	16, // 28: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
-	12, // 29: heddle.v1.ApprovalService.OverrideDenial:output_type -> heddle.v1.OverrideDenialResponse
-	27, // [27:30] is the sub-list for method output_type
-	24, // [24:27] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	11, // 4: heddle.v1.Approval.elicitation:type_name -> heddle.v1.ElicitationRequest
+	10, // 5: heddle.v1.Approval.permissions:type_name -> heddle.v1.PermissionsRequest
+	0,  // 6: heddle.v1.Approval.risk:type_name -> heddle.v1.Risk
+	1,  // 7: heddle.v1.Approval.default_decision:type_name -> heddle.v1.Decision
+	1,  // 8: heddle.v1.Approval.decision:type_name -> heddle.v1.Decision
+	20, // 9: heddle.v1.Approval.answer:type_name -> google.protobuf.Value
+	3,  // 10: heddle.v1.Approval.review:type_name -> heddle.v1.ReviewVerdict
+	21, // 11: heddle.v1.CommandApproval.actions:type_name -> heddle.v1.CommandAction
+	22, // 12: heddle.v1.CommandApproval.policy:type_name -> heddle.v1.SandboxPolicy
+	6,  // 13: heddle.v1.CommandApproval.network:type_name -> heddle.v1.NetworkContext
+	5,  // 14: heddle.v1.CommandApproval.stdin:type_name -> heddle.v1.StdinContext
+	23, // 15: heddle.v1.FileChangeApproval.changes:type_name -> heddle.v1.FileUpdate
+	18, // 16: heddle.v1.UserInputRequest.questions:type_name -> heddle.v1.UserInputRequest.Question
+	20, // 17: heddle.v1.DynamicToolRequest.arguments:type_name -> google.protobuf.Value
+	20, // 18: heddle.v1.ElicitationRequest.requested_schema:type_name -> google.protobuf.Value
+	24, // 19: heddle.v1.ElicitationRequest.meta:type_name -> google.protobuf.Struct
+	1,  // 20: heddle.v1.ResolveApprovalRequest.decision:type_name -> heddle.v1.Decision
+	20, // 21: heddle.v1.ResolveApprovalRequest.answer:type_name -> google.protobuf.Value
+	2,  // 22: heddle.v1.ResolveApprovalResponse.approval:type_name -> heddle.v1.Approval
+	2,  // 23: heddle.v1.ListPendingApprovalsResponse.approvals:type_name -> heddle.v1.Approval
+	19, // 24: heddle.v1.UserInputRequest.Question.options:type_name -> heddle.v1.UserInputRequest.Option
+	14, // 25: heddle.v1.ApprovalService.ResolveApproval:input_type -> heddle.v1.ResolveApprovalRequest
+	16, // 26: heddle.v1.ApprovalService.ListPendingApprovals:input_type -> heddle.v1.ListPendingApprovalsRequest
+	12, // 27: heddle.v1.ApprovalService.OverrideDenial:input_type -> heddle.v1.OverrideDenialRequest
+	15, // 28: heddle.v1.ApprovalService.ResolveApproval:output_type -> heddle.v1.ResolveApprovalResponse
+	17, // 29: heddle.v1.ApprovalService.ListPendingApprovals:output_type -> heddle.v1.ListPendingApprovalsResponse
+	13, // 30: heddle.v1.ApprovalService.OverrideDenial:output_type -> heddle.v1.OverrideDenialResponse
+	28, // [28:31] is the sub-list for method output_type
+	25, // [25:28] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_approval_proto_init() }
@@ -1654,6 +1752,7 @@ func file_heddle_v1_approval_proto_init() {
 		(*Approval_UserInput)(nil),
 		(*Approval_DynamicTool)(nil),
 		(*Approval_Elicitation)(nil),
+		(*Approval_Permissions)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1661,7 +1760,7 @@ func file_heddle_v1_approval_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_approval_proto_rawDesc), len(file_heddle_v1_approval_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -67,6 +67,7 @@ type Event struct {
 	//	*Event_ReadStateChanged
 	//	*Event_NetworkDecided
 	//	*Event_PlacesSeen
+	//	*Event_PermissionsGranted
 	//	*Event_McpServerStatus
 	//	*Event_McpProgress
 	//	*Event_QueueChanged
@@ -441,6 +442,15 @@ func (x *Event) GetPlacesSeen() *PlacesSeen {
 	return nil
 }
 
+func (x *Event) GetPermissionsGranted() *PermissionsGranted {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_PermissionsGranted); ok {
+			return x.PermissionsGranted
+		}
+	}
+	return nil
+}
+
 func (x *Event) GetMcpServerStatus() *McpServerStatus {
 	if x != nil {
 		if x, ok := x.Payload.(*Event_McpServerStatus); ok {
@@ -641,6 +651,10 @@ type Event_PlacesSeen struct {
 	PlacesSeen *PlacesSeen `protobuf:"bytes,48,opt,name=places_seen,json=placesSeen,proto3,oneof"`
 }
 
+type Event_PermissionsGranted struct {
+	PermissionsGranted *PermissionsGranted `protobuf:"bytes,49,opt,name=permissions_granted,json=permissionsGranted,proto3,oneof"`
+}
+
 type Event_McpServerStatus struct {
 	McpServerStatus *McpServerStatus `protobuf:"bytes,50,opt,name=mcp_server_status,json=mcpServerStatus,proto3,oneof"`
 }
@@ -734,6 +748,8 @@ func (*Event_ReadStateChanged) isEvent_Payload() {}
 func (*Event_NetworkDecided) isEvent_Payload() {}
 
 func (*Event_PlacesSeen) isEvent_Payload() {}
+
+func (*Event_PermissionsGranted) isEvent_Payload() {}
 
 func (*Event_McpServerStatus) isEvent_Payload() {}
 
@@ -2027,6 +2043,51 @@ func (x *WorkspaceSeen) GetInstructionSources() []string {
 	return nil
 }
 
+// PermissionsGranted widens what the actions of a thread may do, for a scope.
+type PermissionsGranted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grant         *PermissionGrant       `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermissionsGranted) Reset() {
+	*x = PermissionsGranted{}
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermissionsGranted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermissionsGranted) ProtoMessage() {}
+
+func (x *PermissionsGranted) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermissionsGranted.ProtoReflect.Descriptor instead.
+func (*PermissionsGranted) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PermissionsGranted) GetGrant() *PermissionGrant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
 // PlacesSeen records where folders of the thread lead that it was just given. It
 // makes no notification.
 type PlacesSeen struct {
@@ -2038,7 +2099,7 @@ type PlacesSeen struct {
 
 func (x *PlacesSeen) Reset() {
 	*x = PlacesSeen{}
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2111,7 @@ func (x *PlacesSeen) String() string {
 func (*PlacesSeen) ProtoMessage() {}
 
 func (x *PlacesSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2124,7 @@ func (x *PlacesSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacesSeen.ProtoReflect.Descriptor instead.
 func (*PlacesSeen) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PlacesSeen) GetPlaces() []*Place {
@@ -2088,7 +2149,7 @@ type ThreadReverted struct {
 
 func (x *ThreadReverted) Reset() {
 	*x = ThreadReverted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2161,7 @@ func (x *ThreadReverted) String() string {
 func (*ThreadReverted) ProtoMessage() {}
 
 func (x *ThreadReverted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2174,7 @@ func (x *ThreadReverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadReverted.ProtoReflect.Descriptor instead.
 func (*ThreadReverted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ThreadReverted) GetBeforeTurnId() string {
@@ -2154,7 +2215,7 @@ type GoalChanged struct {
 
 func (x *GoalChanged) Reset() {
 	*x = GoalChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2227,7 @@ func (x *GoalChanged) String() string {
 func (*GoalChanged) ProtoMessage() {}
 
 func (x *GoalChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2240,7 @@ func (x *GoalChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoalChanged.ProtoReflect.Descriptor instead.
 func (*GoalChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GoalChanged) GetGoal() *Goal {
@@ -2200,7 +2261,7 @@ type GitChanged struct {
 
 func (x *GitChanged) Reset() {
 	*x = GitChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2273,7 @@ func (x *GitChanged) String() string {
 func (*GitChanged) ProtoMessage() {}
 
 func (x *GitChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2286,7 @@ func (x *GitChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitChanged.ProtoReflect.Descriptor instead.
 func (*GitChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GitChanged) GetGit() *GitInfo {
@@ -2251,7 +2312,7 @@ type QueueChanged struct {
 
 func (x *QueueChanged) Reset() {
 	*x = QueueChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2324,7 @@ func (x *QueueChanged) String() string {
 func (*QueueChanged) ProtoMessage() {}
 
 func (x *QueueChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2337,7 @@ func (x *QueueChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChanged.ProtoReflect.Descriptor instead.
 func (*QueueChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QueueChanged) GetChange() isQueueChanged_Change {
@@ -2362,7 +2423,7 @@ type QueueOrder struct {
 
 func (x *QueueOrder) Reset() {
 	*x = QueueOrder{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2435,7 @@ func (x *QueueOrder) String() string {
 func (*QueueOrder) ProtoMessage() {}
 
 func (x *QueueOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2448,7 @@ func (x *QueueOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOrder.ProtoReflect.Descriptor instead.
 func (*QueueOrder) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueueOrder) GetIds() []string {
@@ -2408,7 +2469,7 @@ type AttachmentChanged struct {
 
 func (x *AttachmentChanged) Reset() {
 	*x = AttachmentChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2481,7 @@ func (x *AttachmentChanged) String() string {
 func (*AttachmentChanged) ProtoMessage() {}
 
 func (x *AttachmentChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2494,7 @@ func (x *AttachmentChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentChanged.ProtoReflect.Descriptor instead.
 func (*AttachmentChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AttachmentChanged) GetAttachment() *Attachment {
@@ -2461,7 +2522,7 @@ type SectionChanged struct {
 
 func (x *SectionChanged) Reset() {
 	*x = SectionChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2534,7 @@ func (x *SectionChanged) String() string {
 func (*SectionChanged) ProtoMessage() {}
 
 func (x *SectionChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2547,7 @@ func (x *SectionChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SectionChanged.ProtoReflect.Descriptor instead.
 func (*SectionChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SectionChanged) GetPlace() *SectionPlace {
@@ -2507,7 +2568,7 @@ type ProjectChanged struct {
 
 func (x *ProjectChanged) Reset() {
 	*x = ProjectChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2519,7 +2580,7 @@ func (x *ProjectChanged) String() string {
 func (*ProjectChanged) ProtoMessage() {}
 
 func (x *ProjectChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2532,7 +2593,7 @@ func (x *ProjectChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectChanged.ProtoReflect.Descriptor instead.
 func (*ProjectChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ProjectChanged) GetProjectId() string {
@@ -2551,7 +2612,7 @@ type MemoryModeChanged struct {
 
 func (x *MemoryModeChanged) Reset() {
 	*x = MemoryModeChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2624,7 @@ func (x *MemoryModeChanged) String() string {
 func (*MemoryModeChanged) ProtoMessage() {}
 
 func (x *MemoryModeChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2637,7 @@ func (x *MemoryModeChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryModeChanged.ProtoReflect.Descriptor instead.
 func (*MemoryModeChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MemoryModeChanged) GetMode() string {
@@ -2595,7 +2656,7 @@ type ReadStateChanged struct {
 
 func (x *ReadStateChanged) Reset() {
 	*x = ReadStateChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2668,7 @@ func (x *ReadStateChanged) String() string {
 func (*ReadStateChanged) ProtoMessage() {}
 
 func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2681,7 @@ func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStateChanged.ProtoReflect.Descriptor instead.
 func (*ReadStateChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReadStateChanged) GetReadState() *ReadState {
@@ -2652,7 +2713,7 @@ type NetworkDecided struct {
 
 func (x *NetworkDecided) Reset() {
 	*x = NetworkDecided{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2725,7 @@ func (x *NetworkDecided) String() string {
 func (*NetworkDecided) ProtoMessage() {}
 
 func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2738,7 @@ func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDecided.ProtoReflect.Descriptor instead.
 func (*NetworkDecided) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NetworkDecided) GetItemId() string {
@@ -2743,7 +2804,7 @@ type McpServerStatus struct {
 
 func (x *McpServerStatus) Reset() {
 	*x = McpServerStatus{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2816,7 @@ func (x *McpServerStatus) String() string {
 func (*McpServerStatus) ProtoMessage() {}
 
 func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2829,7 @@ func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpServerStatus.ProtoReflect.Descriptor instead.
 func (*McpServerStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *McpServerStatus) GetName() string {
@@ -2803,7 +2864,7 @@ type McpProgress struct {
 
 func (x *McpProgress) Reset() {
 	*x = McpProgress{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2876,7 @@ func (x *McpProgress) String() string {
 func (*McpProgress) ProtoMessage() {}
 
 func (x *McpProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +2889,7 @@ func (x *McpProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpProgress.ProtoReflect.Descriptor instead.
 func (*McpProgress) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *McpProgress) GetItemId() string {
@@ -2854,7 +2915,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2927,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2940,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -2904,7 +2965,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +2977,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +2990,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -2969,7 +3030,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3042,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3055,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -3085,7 +3146,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3158,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3171,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -3161,7 +3222,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3234,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3247,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -3246,7 +3307,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3319,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3332,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -3327,7 +3388,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3400,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3413,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -3391,7 +3452,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3464,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3477,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -3464,7 +3525,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3537,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3550,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -3516,7 +3577,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3589,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3602,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -3610,7 +3671,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[49]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3683,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[49]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3696,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -3657,7 +3718,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[50]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3730,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[50]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3743,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -3716,7 +3777,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[51]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3789,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[51]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3802,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -3769,7 +3830,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[52]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +3842,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[52]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +3855,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -3824,7 +3885,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[53]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +3897,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[53]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +3910,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -3892,7 +3953,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[54]
+	mi := &file_heddle_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +3965,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[54]
+	mi := &file_heddle_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +3978,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -3945,7 +4006,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xb1\x16\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x83\x17\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -3987,7 +4048,8 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x12read_state_changed\x18+ \x01(\v2\x1b.heddle.v1.ReadStateChangedH\x00R\x10readStateChanged\x12D\n" +
 	"\x0fnetwork_decided\x18, \x01(\v2\x19.heddle.v1.NetworkDecidedH\x00R\x0enetworkDecided\x128\n" +
 	"\vplaces_seen\x180 \x01(\v2\x15.heddle.v1.PlacesSeenH\x00R\n" +
-	"placesSeen\x12H\n" +
+	"placesSeen\x12P\n" +
+	"\x13permissions_granted\x181 \x01(\v2\x1d.heddle.v1.PermissionsGrantedH\x00R\x12permissionsGranted\x12H\n" +
 	"\x11mcp_server_status\x182 \x01(\v2\x1a.heddle.v1.McpServerStatusH\x00R\x0fmcpServerStatus\x12;\n" +
 	"\fmcp_progress\x183 \x01(\v2\x16.heddle.v1.McpProgressH\x00R\vmcpProgress\x12>\n" +
 	"\rqueue_changed\x18< \x01(\v2\x17.heddle.v1.QueueChangedH\x00R\fqueueChanged\x12M\n" +
@@ -4068,7 +4130,9 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\breviewer\x18\x02 \x01(\bR\breviewer\"f\n" +
 	"\rWorkspaceSeen\x12$\n" +
 	"\x03git\x18\x01 \x01(\v2\x12.heddle.v1.GitInfoR\x03git\x12/\n" +
-	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"6\n" +
+	"\x13instruction_sources\x18\x02 \x03(\tR\x12instructionSources\"F\n" +
+	"\x12PermissionsGranted\x120\n" +
+	"\x05grant\x18\x01 \x01(\v2\x1a.heddle.v1.PermissionGrantR\x05grant\"6\n" +
 	"\n" +
 	"PlacesSeen\x12(\n" +
 	"\x06places\x18\x01 \x03(\v2\x10.heddle.v1.PlaceR\x06places\"\x98\x01\n" +
@@ -4216,7 +4280,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -4243,52 +4307,54 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*ErrorRaised)(nil),         // 22: heddle.v1.ErrorRaised
 	(*WarningRaised)(nil),       // 23: heddle.v1.WarningRaised
 	(*WorkspaceSeen)(nil),       // 24: heddle.v1.WorkspaceSeen
-	(*PlacesSeen)(nil),          // 25: heddle.v1.PlacesSeen
-	(*ThreadReverted)(nil),      // 26: heddle.v1.ThreadReverted
-	(*GoalChanged)(nil),         // 27: heddle.v1.GoalChanged
-	(*GitChanged)(nil),          // 28: heddle.v1.GitChanged
-	(*QueueChanged)(nil),        // 29: heddle.v1.QueueChanged
-	(*QueueOrder)(nil),          // 30: heddle.v1.QueueOrder
-	(*AttachmentChanged)(nil),   // 31: heddle.v1.AttachmentChanged
-	(*SectionChanged)(nil),      // 32: heddle.v1.SectionChanged
-	(*ProjectChanged)(nil),      // 33: heddle.v1.ProjectChanged
-	(*MemoryModeChanged)(nil),   // 34: heddle.v1.MemoryModeChanged
-	(*ReadStateChanged)(nil),    // 35: heddle.v1.ReadStateChanged
-	(*NetworkDecided)(nil),      // 36: heddle.v1.NetworkDecided
-	(*McpServerStatus)(nil),     // 37: heddle.v1.McpServerStatus
-	(*McpProgress)(nil),         // 38: heddle.v1.McpProgress
-	(*SandboxReported)(nil),     // 39: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 40: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 41: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 42: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 43: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 44: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 45: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 46: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 47: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 48: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 49: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 50: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 51: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 52: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 53: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 54: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 55: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 56: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 57: heddle.v1.Turn
-	(*UserMessage)(nil),         // 58: heddle.v1.UserMessage
-	(*Item)(nil),                // 59: heddle.v1.Item
-	(*Approval)(nil),            // 60: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 61: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 62: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 63: heddle.v1.GitInfo
-	(*Place)(nil),               // 64: heddle.v1.Place
-	(*Goal)(nil),                // 65: heddle.v1.Goal
-	(*QueuedMessage)(nil),       // 66: heddle.v1.QueuedMessage
-	(*Attachment)(nil),          // 67: heddle.v1.Attachment
-	(*SectionPlace)(nil),        // 68: heddle.v1.SectionPlace
-	(*ReadState)(nil),           // 69: heddle.v1.ReadState
-	(*SandboxReport)(nil),       // 70: heddle.v1.SandboxReport
+	(*PermissionsGranted)(nil),  // 25: heddle.v1.PermissionsGranted
+	(*PlacesSeen)(nil),          // 26: heddle.v1.PlacesSeen
+	(*ThreadReverted)(nil),      // 27: heddle.v1.ThreadReverted
+	(*GoalChanged)(nil),         // 28: heddle.v1.GoalChanged
+	(*GitChanged)(nil),          // 29: heddle.v1.GitChanged
+	(*QueueChanged)(nil),        // 30: heddle.v1.QueueChanged
+	(*QueueOrder)(nil),          // 31: heddle.v1.QueueOrder
+	(*AttachmentChanged)(nil),   // 32: heddle.v1.AttachmentChanged
+	(*SectionChanged)(nil),      // 33: heddle.v1.SectionChanged
+	(*ProjectChanged)(nil),      // 34: heddle.v1.ProjectChanged
+	(*MemoryModeChanged)(nil),   // 35: heddle.v1.MemoryModeChanged
+	(*ReadStateChanged)(nil),    // 36: heddle.v1.ReadStateChanged
+	(*NetworkDecided)(nil),      // 37: heddle.v1.NetworkDecided
+	(*McpServerStatus)(nil),     // 38: heddle.v1.McpServerStatus
+	(*McpProgress)(nil),         // 39: heddle.v1.McpProgress
+	(*SandboxReported)(nil),     // 40: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 41: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 42: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 43: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 44: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 45: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 46: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 47: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 48: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 49: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 50: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 51: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 52: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 53: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 54: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 55: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 56: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 57: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 58: heddle.v1.Turn
+	(*UserMessage)(nil),         // 59: heddle.v1.UserMessage
+	(*Item)(nil),                // 60: heddle.v1.Item
+	(*Approval)(nil),            // 61: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 62: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 63: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 64: heddle.v1.GitInfo
+	(*PermissionGrant)(nil),     // 65: heddle.v1.PermissionGrant
+	(*Place)(nil),               // 66: heddle.v1.Place
+	(*Goal)(nil),                // 67: heddle.v1.Goal
+	(*QueuedMessage)(nil),       // 68: heddle.v1.QueuedMessage
+	(*Attachment)(nil),          // 69: heddle.v1.Attachment
+	(*SectionPlace)(nil),        // 70: heddle.v1.SectionPlace
+	(*ReadState)(nil),           // 71: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 72: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -4311,71 +4377,73 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	40, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	47, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	49, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	50, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	39, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	41, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	48, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	50, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	51, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	40, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
 	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
-	26, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
-	27, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
-	28, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
-	35, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
-	36, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
-	25, // 32: heddle.v1.Event.places_seen:type_name -> heddle.v1.PlacesSeen
-	37, // 33: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
-	38, // 34: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
-	29, // 35: heddle.v1.Event.queue_changed:type_name -> heddle.v1.QueueChanged
-	31, // 36: heddle.v1.Event.attachment_changed:type_name -> heddle.v1.AttachmentChanged
-	32, // 37: heddle.v1.Event.section_changed:type_name -> heddle.v1.SectionChanged
-	33, // 38: heddle.v1.Event.project_changed:type_name -> heddle.v1.ProjectChanged
-	34, // 39: heddle.v1.Event.memory_mode_changed:type_name -> heddle.v1.MemoryModeChanged
-	55, // 40: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	56, // 41: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	57, // 42: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	58, // 43: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	57, // 44: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	57, // 45: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	58, // 46: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	59, // 47: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	59, // 48: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 49: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 50: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	60, // 51: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	60, // 52: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 53: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	61, // 54: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	62, // 55: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	63, // 56: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	64, // 57: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
-	65, // 58: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
-	63, // 59: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
-	66, // 60: heddle.v1.QueueChanged.added:type_name -> heddle.v1.QueuedMessage
-	66, // 61: heddle.v1.QueueChanged.replaced:type_name -> heddle.v1.QueuedMessage
-	30, // 62: heddle.v1.QueueChanged.ordered:type_name -> heddle.v1.QueueOrder
-	67, // 63: heddle.v1.AttachmentChanged.attachment:type_name -> heddle.v1.Attachment
-	68, // 64: heddle.v1.SectionChanged.place:type_name -> heddle.v1.SectionPlace
-	69, // 65: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
-	70, // 66: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	41, // 67: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	42, // 68: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	44, // 69: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	45, // 70: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	46, // 71: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	43, // 72: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	43, // 73: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	48, // 74: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 75: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	51, // 76: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	53, // 77: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	52, // 78: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	54, // 79: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	78, // [78:80] is the sub-list for method output_type
-	76, // [76:78] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	27, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
+	28, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
+	29, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
+	36, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
+	37, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
+	26, // 32: heddle.v1.Event.places_seen:type_name -> heddle.v1.PlacesSeen
+	25, // 33: heddle.v1.Event.permissions_granted:type_name -> heddle.v1.PermissionsGranted
+	38, // 34: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
+	39, // 35: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
+	30, // 36: heddle.v1.Event.queue_changed:type_name -> heddle.v1.QueueChanged
+	32, // 37: heddle.v1.Event.attachment_changed:type_name -> heddle.v1.AttachmentChanged
+	33, // 38: heddle.v1.Event.section_changed:type_name -> heddle.v1.SectionChanged
+	34, // 39: heddle.v1.Event.project_changed:type_name -> heddle.v1.ProjectChanged
+	35, // 40: heddle.v1.Event.memory_mode_changed:type_name -> heddle.v1.MemoryModeChanged
+	56, // 41: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	57, // 42: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	58, // 43: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	59, // 44: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	58, // 45: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	58, // 46: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	59, // 47: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	60, // 48: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	60, // 49: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 50: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 51: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	61, // 52: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	61, // 53: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 54: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	62, // 55: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	63, // 56: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	64, // 57: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	65, // 58: heddle.v1.PermissionsGranted.grant:type_name -> heddle.v1.PermissionGrant
+	66, // 59: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
+	67, // 60: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	64, // 61: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	68, // 62: heddle.v1.QueueChanged.added:type_name -> heddle.v1.QueuedMessage
+	68, // 63: heddle.v1.QueueChanged.replaced:type_name -> heddle.v1.QueuedMessage
+	31, // 64: heddle.v1.QueueChanged.ordered:type_name -> heddle.v1.QueueOrder
+	69, // 65: heddle.v1.AttachmentChanged.attachment:type_name -> heddle.v1.Attachment
+	70, // 66: heddle.v1.SectionChanged.place:type_name -> heddle.v1.SectionPlace
+	71, // 67: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	72, // 68: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	42, // 69: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	43, // 70: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	45, // 71: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	46, // 72: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	47, // 73: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	44, // 74: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	44, // 75: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	49, // 76: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 77: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	52, // 78: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	54, // 79: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	53, // 80: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	55, // 81: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	80, // [80:82] is the sub-list for method output_type
+	78, // [78:80] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -4421,6 +4489,7 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_ReadStateChanged)(nil),
 		(*Event_NetworkDecided)(nil),
 		(*Event_PlacesSeen)(nil),
+		(*Event_PermissionsGranted)(nil),
 		(*Event_McpServerStatus)(nil),
 		(*Event_McpProgress)(nil),
 		(*Event_QueueChanged)(nil),
@@ -4436,19 +4505,19 @@ func file_heddle_v1_event_proto_init() {
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[29].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[30].OneofWrappers = []any{
 		(*QueueChanged_Added)(nil),
 		(*QueueChanged_Replaced)(nil),
 		(*QueueChanged_RemovedId)(nil),
 		(*QueueChanged_Ordered)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[41].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[42].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[43].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[44].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -4458,7 +4527,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -421,7 +421,9 @@ type Place struct {
 	Device uint64 `protobuf:"varint,3,opt,name=device,proto3" json:"device,omitempty"`
 	Inode  uint64 `protobuf:"varint,4,opt,name=inode,proto3" json:"inode,omitempty"`
 	// Tells hosts apart: a place means nothing on another one.
-	Host          string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	Host string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	// True when the path leads to a folder.
+	Directory     bool `protobuf:"varint,6,opt,name=directory,proto3" json:"directory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,6 +493,113 @@ func (x *Place) GetHost() string {
 	return ""
 }
 
+func (x *Place) GetDirectory() bool {
+	if x != nil {
+		return x.Directory
+	}
+	return false
+}
+
+// PermissionGrant is what a person allowed a thread beyond its sandbox policy.
+type PermissionGrant struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// The turn that asked; a grant of the scope "turn" ends with it.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// "turn", or "session": until the thread ends or its working folder or sandbox
+	// policy is changed.
+	Scope string `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Absolute folders that can be written.
+	Write []string `protobuf:"bytes,4,rep,name=write,proto3" json:"write,omitempty"`
+	// Paths that can be read; reading is not limited but by deny_read, which no
+	// grant lifts.
+	Read []string `protobuf:"bytes,5,rep,name=read,proto3" json:"read,omitempty"`
+	// The network of the host.
+	Network       bool  `protobuf:"varint,6,opt,name=network,proto3" json:"network,omitempty"`
+	GrantedAtMs   int64 `protobuf:"varint,7,opt,name=granted_at_ms,json=grantedAtMs,proto3" json:"granted_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermissionGrant) Reset() {
+	*x = PermissionGrant{}
+	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermissionGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermissionGrant) ProtoMessage() {}
+
+func (x *PermissionGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermissionGrant.ProtoReflect.Descriptor instead.
+func (*PermissionGrant) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PermissionGrant) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *PermissionGrant) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *PermissionGrant) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *PermissionGrant) GetWrite() []string {
+	if x != nil {
+		return x.Write
+	}
+	return nil
+}
+
+func (x *PermissionGrant) GetRead() []string {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *PermissionGrant) GetNetwork() bool {
+	if x != nil {
+		return x.Network
+	}
+	return false
+}
+
+func (x *PermissionGrant) GetGrantedAtMs() int64 {
+	if x != nil {
+		return x.GrantedAtMs
+	}
+	return 0
+}
+
 // SandboxLimits bounds what the processes of one sandbox use together. 0 means
 // the executor's default, a negative number none. What a host cannot limit is
 // among the gaps of its report.
@@ -513,7 +622,7 @@ type SandboxLimits struct {
 
 func (x *SandboxLimits) Reset() {
 	*x = SandboxLimits{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	mi := &file_heddle_v1_policy_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +634,7 @@ func (x *SandboxLimits) String() string {
 func (*SandboxLimits) ProtoMessage() {}
 
 func (x *SandboxLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[2]
+	mi := &file_heddle_v1_policy_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +647,7 @@ func (x *SandboxLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxLimits.ProtoReflect.Descriptor instead.
 func (*SandboxLimits) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SandboxLimits) GetMemoryBytes() int64 {
@@ -595,7 +704,7 @@ type SandboxGap struct {
 
 func (x *SandboxGap) Reset() {
 	*x = SandboxGap{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[3]
+	mi := &file_heddle_v1_policy_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +716,7 @@ func (x *SandboxGap) String() string {
 func (*SandboxGap) ProtoMessage() {}
 
 func (x *SandboxGap) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[3]
+	mi := &file_heddle_v1_policy_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +729,7 @@ func (x *SandboxGap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxGap.ProtoReflect.Descriptor instead.
 func (*SandboxGap) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SandboxGap) GetGuarantee() string {
@@ -666,7 +775,7 @@ type SandboxReport struct {
 
 func (x *SandboxReport) Reset() {
 	*x = SandboxReport{}
-	mi := &file_heddle_v1_policy_proto_msgTypes[4]
+	mi := &file_heddle_v1_policy_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +787,7 @@ func (x *SandboxReport) String() string {
 func (*SandboxReport) ProtoMessage() {}
 
 func (x *SandboxReport) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_policy_proto_msgTypes[4]
+	mi := &file_heddle_v1_policy_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +800,7 @@ func (x *SandboxReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReport.ProtoReflect.Descriptor instead.
 func (*SandboxReport) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_policy_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SandboxReport) GetBackend() string {
@@ -763,13 +872,23 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\x03git\x18\v \x01(\x0e2\x12.heddle.v1.GitModeR\x03git\x12\x1b\n" +
 	"\tdeny_read\x18\f \x03(\tR\bdenyRead\x12+\n" +
 	"\x11landlock_fallback\x18\r \x01(\bR\x10landlockFallback\x120\n" +
-	"\x06limits\x18\x14 \x01(\v2\x18.heddle.v1.SandboxLimitsR\x06limits\"q\n" +
+	"\x06limits\x18\x14 \x01(\v2\x18.heddle.v1.SandboxLimitsR\x06limits\"\x8f\x01\n" +
 	"\x05Place\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04real\x18\x02 \x01(\tR\x04real\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x04 \x01(\x04R\x05inode\x12\x12\n" +
-	"\x04host\x18\x05 \x01(\tR\x04host\"\xc7\x01\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12\x1c\n" +
+	"\tdirectory\x18\x06 \x01(\bR\tdirectory\"\xc9\x01\n" +
+	"\x0fPermissionGrant\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x17\n" +
+	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x14\n" +
+	"\x05scope\x18\x03 \x01(\tR\x05scope\x12\x14\n" +
+	"\x05write\x18\x04 \x03(\tR\x05write\x12\x12\n" +
+	"\x04read\x18\x05 \x03(\tR\x04read\x12\x18\n" +
+	"\anetwork\x18\x06 \x01(\bR\anetwork\x12\"\n" +
+	"\rgranted_at_ms\x18\a \x01(\x03R\vgrantedAtMs\"\xc7\x01\n" +
 	"\rSandboxLimits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04pids\x18\x02 \x01(\x03R\x04pids\x12\x1d\n" +
@@ -825,28 +944,29 @@ func file_heddle_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_heddle_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_heddle_v1_policy_proto_goTypes = []any{
-	(SandboxLevel)(0),     // 0: heddle.v1.SandboxLevel
-	(NetworkMode)(0),      // 1: heddle.v1.NetworkMode
-	(NetworkMiss)(0),      // 2: heddle.v1.NetworkMiss
-	(GitMode)(0),          // 3: heddle.v1.GitMode
-	(*SandboxPolicy)(nil), // 4: heddle.v1.SandboxPolicy
-	(*Place)(nil),         // 5: heddle.v1.Place
-	(*SandboxLimits)(nil), // 6: heddle.v1.SandboxLimits
-	(*SandboxGap)(nil),    // 7: heddle.v1.SandboxGap
-	(*SandboxReport)(nil), // 8: heddle.v1.SandboxReport
+	(SandboxLevel)(0),       // 0: heddle.v1.SandboxLevel
+	(NetworkMode)(0),        // 1: heddle.v1.NetworkMode
+	(NetworkMiss)(0),        // 2: heddle.v1.NetworkMiss
+	(GitMode)(0),            // 3: heddle.v1.GitMode
+	(*SandboxPolicy)(nil),   // 4: heddle.v1.SandboxPolicy
+	(*Place)(nil),           // 5: heddle.v1.Place
+	(*PermissionGrant)(nil), // 6: heddle.v1.PermissionGrant
+	(*SandboxLimits)(nil),   // 7: heddle.v1.SandboxLimits
+	(*SandboxGap)(nil),      // 8: heddle.v1.SandboxGap
+	(*SandboxReport)(nil),   // 9: heddle.v1.SandboxReport
 }
 var file_heddle_v1_policy_proto_depIdxs = []int32{
 	0, // 0: heddle.v1.SandboxPolicy.level:type_name -> heddle.v1.SandboxLevel
 	1, // 1: heddle.v1.SandboxPolicy.network:type_name -> heddle.v1.NetworkMode
 	2, // 2: heddle.v1.SandboxPolicy.network_miss:type_name -> heddle.v1.NetworkMiss
 	3, // 3: heddle.v1.SandboxPolicy.git:type_name -> heddle.v1.GitMode
-	6, // 4: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
-	7, // 5: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
+	7, // 4: heddle.v1.SandboxPolicy.limits:type_name -> heddle.v1.SandboxLimits
+	8, // 5: heddle.v1.SandboxReport.gaps:type_name -> heddle.v1.SandboxGap
 	0, // 6: heddle.v1.SandboxReport.levels:type_name -> heddle.v1.SandboxLevel
 	0, // 7: heddle.v1.SandboxReport.fallback_levels:type_name -> heddle.v1.SandboxLevel
-	7, // 8: heddle.v1.SandboxReport.fallback_gaps:type_name -> heddle.v1.SandboxGap
+	8, // 8: heddle.v1.SandboxReport.fallback_gaps:type_name -> heddle.v1.SandboxGap
 	9, // [9:9] is the sub-list for method output_type
 	9, // [9:9] is the sub-list for method input_type
 	9, // [9:9] is the sub-list for extension type_name
@@ -865,7 +985,7 @@ func file_heddle_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_policy_proto_rawDesc), len(file_heddle_v1_policy_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

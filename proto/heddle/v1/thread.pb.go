@@ -627,6 +627,8 @@ type Thread struct {
 	// Where the working folder and the writable folders led when the thread was
 	// given them. Actions are refused when one leads elsewhere.
 	Places []*Place `protobuf:"bytes,45,rep,name=places,proto3" json:"places,omitempty"`
+	// What the person allowed beyond the sandbox policy and did not end yet.
+	Grants []*PermissionGrant `protobuf:"bytes,46,rep,name=grants,proto3" json:"grants,omitempty"`
 	// Project that the thread belongs to; empty for none.
 	ProjectId string `protobuf:"bytes,70,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	// Unset for a thread in no section.
@@ -938,6 +940,13 @@ func (x *Thread) GetReadState() *ReadState {
 func (x *Thread) GetPlaces() []*Place {
 	if x != nil {
 		return x.Places
+	}
+	return nil
+}
+
+func (x *Thread) GetGrants() []*PermissionGrant {
+	if x != nil {
+		return x.Grants
 	}
 	return nil
 }
@@ -1994,7 +2003,7 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\x10ThreadTokenUsage\x12+\n" +
 	"\x05total\x18\x01 \x01(\v2\x15.heddle.v1.TokenUsageR\x05total\x12)\n" +
 	"\x04last\x18\x02 \x01(\v2\x15.heddle.v1.TokenUsageR\x04last\x120\n" +
-	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xed\f\n" +
+	"\x14model_context_window\x18\x03 \x01(\x03R\x12modelContextWindow\"\xa1\r\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x12\n" +
@@ -2044,7 +2053,8 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"git_pinned\x18$ \x01(\bR\tgitPinned\x123\n" +
 	"\n" +
 	"read_state\x18% \x01(\v2\x14.heddle.v1.ReadStateR\treadState\x12(\n" +
-	"\x06places\x18- \x03(\v2\x10.heddle.v1.PlaceR\x06places\x12\x1d\n" +
+	"\x06places\x18- \x03(\v2\x10.heddle.v1.PlaceR\x06places\x122\n" +
+	"\x06grants\x18. \x03(\v2\x1a.heddle.v1.PermissionGrantR\x06grants\x12\x1d\n" +
 	"\n" +
 	"project_id\x18F \x01(\tR\tprojectId\x121\n" +
 	"\asection\x18G \x01(\v2\x17.heddle.v1.SectionPlaceR\asection\x12\x1f\n" +
@@ -2200,9 +2210,10 @@ var file_heddle_v1_thread_proto_goTypes = []any{
 	(*structpb.ListValue)(nil), // 23: google.protobuf.ListValue
 	(*SandboxReport)(nil),      // 24: heddle.v1.SandboxReport
 	(*Place)(nil),              // 25: heddle.v1.Place
-	(*UserMessage)(nil),        // 26: heddle.v1.UserMessage
-	(*Item)(nil),               // 27: heddle.v1.Item
-	(*DiffArtifact)(nil),       // 28: heddle.v1.DiffArtifact
+	(*PermissionGrant)(nil),    // 26: heddle.v1.PermissionGrant
+	(*UserMessage)(nil),        // 27: heddle.v1.UserMessage
+	(*Item)(nil),               // 28: heddle.v1.Item
+	(*DiffArtifact)(nil),       // 29: heddle.v1.DiffArtifact
 }
 var file_heddle_v1_thread_proto_depIdxs = []int32{
 	21, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
@@ -2222,25 +2233,26 @@ var file_heddle_v1_thread_proto_depIdxs = []int32{
 	13, // 14: heddle.v1.Thread.goal:type_name -> heddle.v1.Goal
 	14, // 15: heddle.v1.Thread.read_state:type_name -> heddle.v1.ReadState
 	25, // 16: heddle.v1.Thread.places:type_name -> heddle.v1.Place
-	8,  // 17: heddle.v1.Thread.section:type_name -> heddle.v1.SectionPlace
-	10, // 18: heddle.v1.Queue.messages:type_name -> heddle.v1.QueuedMessage
-	26, // 19: heddle.v1.QueuedMessage.input:type_name -> heddle.v1.UserMessage
-	20, // 20: heddle.v1.QueuedMessage.client_metadata:type_name -> heddle.v1.QueuedMessage.ClientMetadataEntry
-	2,  // 21: heddle.v1.QueuedMessage.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	1,  // 22: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
-	15, // 23: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
-	2,  // 24: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	21, // 25: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
-	27, // 26: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
-	17, // 27: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
-	28, // 28: heddle.v1.Turn.diff:type_name -> heddle.v1.DiffArtifact
-	18, // 29: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
-	19, // 30: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	26, // 17: heddle.v1.Thread.grants:type_name -> heddle.v1.PermissionGrant
+	8,  // 18: heddle.v1.Thread.section:type_name -> heddle.v1.SectionPlace
+	10, // 19: heddle.v1.Queue.messages:type_name -> heddle.v1.QueuedMessage
+	27, // 20: heddle.v1.QueuedMessage.input:type_name -> heddle.v1.UserMessage
+	20, // 21: heddle.v1.QueuedMessage.client_metadata:type_name -> heddle.v1.QueuedMessage.ClientMetadataEntry
+	2,  // 22: heddle.v1.QueuedMessage.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	1,  // 23: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
+	15, // 24: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
+	2,  // 25: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	21, // 26: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
+	28, // 27: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
+	17, // 28: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
+	29, // 29: heddle.v1.Turn.diff:type_name -> heddle.v1.DiffArtifact
+	18, // 30: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
+	19, // 31: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_proto_init() }
