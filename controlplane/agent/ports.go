@@ -117,6 +117,8 @@ type Runtime struct {
 	Env []string
 	// SkillEnabled reports whether a skill may be used; nil means that none may.
 	SkillEnabled func(name, path string) bool
+	// SkillRoots are absolute folders on the executor that hold further skills.
+	SkillRoots []string
 	// ApprovalTimeout is the deadline of a question.
 	ApprovalTimeout time.Duration
 	// UserAgent is that of the control plane; the client's name stands before it.

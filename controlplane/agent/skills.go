@@ -64,7 +64,10 @@ func (t *turn) knownSkills() []prompt.Skill {
 	t.lt.mu.Lock()
 	root := t.lt.inspection.GetRepoRoot()
 	t.lt.mu.Unlock()
-	found, problems := skill.RepoAt(ctx, t.skillFiles(), t.settings().GetCwd(), root)
+	files := t.skillFiles()
+	found, problems := skill.RepoAt(ctx, files, t.settings().GetCwd(), root)
+	extra, extraProblems := skill.Below(ctx, files, t.rt.SkillRoots)
+	found, problems = append(found, extra...), append(problems, extraProblems...)
 	user, userProblems := skill.In(ctx, skill.Local{}, skill.UserFolder(t.agent.cfg.Home), skill.ScopeUser)
 	for _, p := range append(problems, userProblems...) {
 		t.agent.cfg.Logger.Info("skill left out", "thread", t.lt.id, "path", p.Path, "why", p.Message)

@@ -1,5 +1,10 @@
 package config
 
+import (
+	"path"
+	"slices"
+)
+
 // FeatureInfo describes one switch of the table [features].
 type FeatureInfo struct {
 	Name string
@@ -38,9 +43,15 @@ func (c *Config) FeatureOn(name string) bool {
 	return false
 }
 
+// SkillRoots are further folders with skills (skills.extra_roots); what is no
+// absolute path is left out.
+func (c *Config) SkillRoots() []string {
+	return slices.DeleteFunc(texts(lookup(c.tree, "skills", "extra_roots")), func(root string) bool { return !path.IsAbs(root) })
+}
+
 // SkillEnabled reports whether a skill may be used: the last entry of
 // [[skills.config]] that names it or its path decides, and without one it may.
-func (c *Config) SkillEnabled(name, path string) bool {
+func (c *Config) SkillEnabled(name, file string) bool {
 	enabled := true
 	list, _ := lookup(c.tree, "skills", "config").([]any)
 	for _, v := range list {
@@ -48,7 +59,7 @@ func (c *Config) SkillEnabled(name, path string) bool {
 		on, isBool := e["enabled"].(bool)
 		n, _ := e["name"].(string)
 		p, _ := e["path"].(string)
-		if isBool && (n != "" && n == name || p != "" && p == path) {
+		if isBool && (n != "" && n == name || p != "" && p == file) {
 			enabled = on
 		}
 	}

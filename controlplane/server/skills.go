@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/session"
@@ -66,6 +67,15 @@ func (s *catalogService) ListSkills(ctx context.Context, r *heddlev1.ListSkillsR
 		return s.cfg.Files(ctx, caller, op)
 	})
 	user, userProblems := skill.In(ctx, skill.Local{}, skill.UserFolder(s.cfg.Home), skill.ScopeUser)
+	// Most folders name the same roots.
+	read := map[string]func() ([]skill.Skill, []skill.Problem){}
+	below := func(roots []string) ([]skill.Skill, []skill.Problem) {
+		key := strings.Join(roots, "\x00")
+		if read[key] == nil {
+			read[key] = sync.OnceValues(func() ([]skill.Skill, []skill.Problem) { return skill.Below(ctx, files, roots) })
+		}
+		return read[key]()
+	}
 	resp := &heddlev1.ListSkillsResponse{}
 	for _, cwd := range cwds {
 		folder := &heddlev1.SkillsOfFolder{Cwd: cwd}
@@ -79,7 +89,9 @@ func (s *catalogService) ListSkills(ctx context.Context, r *heddlev1.ListSkillsR
 		if err != nil {
 			return nil, err
 		}
-		for _, sk := range append(repo, user...) {
+		extra, extraProblems := below(c.SkillRoots())
+		problems = append(problems, extraProblems...)
+		for _, sk := range slices.Concat(repo, extra, user) {
 			folder.Skills = append(folder.Skills, &heddlev1.Skill{
 				Name: sk.Name, Description: sk.Description, ShortDescription: sk.Short, Path: sk.Path, Scope: sk.Scope, Enabled: c.SkillEnabled(sk.Name, sk.Path),
 			})

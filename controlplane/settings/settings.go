@@ -322,7 +322,7 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		rt.Agents = agents(c)
 	}
 	if c.FeatureOn("skills") {
-		rt.SkillEnabled = c.SkillEnabled
+		rt.SkillEnabled, rt.SkillRoots = c.SkillEnabled, c.SkillRoots()
 	}
 	if !c.FeatureOn("auto_compaction") {
 		rt.AutoCompactLimit = 0

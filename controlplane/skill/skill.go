@@ -27,7 +27,12 @@ const (
 	// MaxBytes bounds a skill's file.
 	MaxBytes = 256 << 10
 
+	// MaxRoots is how many folders with skills a client may name.
+	MaxRoots = 64
+
 	maxSkills      = 200
+	maxFolders     = 1000
+	maxDepth       = 6
 	maxParents     = 64
 	maxName        = 64
 	maxDescription = 1024

@@ -100,3 +100,46 @@ func TestIsUser(t *testing.T) {
 		}
 	}
 }
+
+// Skills lie at any depth below a root, not within another skill, and what two
+// roots hold is found once.
+func TestBelow(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a", File), front("a"))
+	write(t, filepath.Join(root, "a", "inner", File), front("inner"))
+	write(t, filepath.Join(root, "group", "more", "b", File), front("b"))
+	write(t, filepath.Join(root, ".hidden", File), front("hidden"))
+	write(t, filepath.Join(root, "broken", File), "nothing")
+	write(t, filepath.Join(root, "1/2/3/4/5/6/7", File), front("deep"))
+	skills, problems := Below(t.Context(), Local{}, []string{root, filepath.Join(root, "group"), filepath.Join(root, "none")})
+	var got []string
+	for _, s := range skills {
+		if s.Scope != ScopeUser || filepath.Base(s.Path) != File {
+			t.Errorf("%+v", s)
+		}
+		got = append(got, s.Name)
+	}
+	if !slices.Equal(got, []string{"a", "b"}) || len(problems) != 1 || problems[0].Path != filepath.Join(root, "broken", File) {
+		t.Errorf("%v, %v", got, problems)
+	}
+	many := make([]string, MaxRoots+1)
+	for i := range many {
+		many[i] = filepath.Join(root, "none")
+	}
+	if _, problems := Below(t.Context(), Local{}, many); len(problems) != 1 {
+		t.Errorf("%v", problems)
+	}
+}
+
+// A search is bounded: links that lead up do not make it endless.
+func TestBelowIsBounded(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if err := os.Symlink(root, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if skills, problems := Below(t.Context(), Local{}, []string{root}); len(skills) != 0 || len(problems) != 1 || !strings.Contains(problems[0].Message, "only the first") {
+		t.Errorf("%v, %v", skills, problems)
+	}
+}

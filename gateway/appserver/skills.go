@@ -2,8 +2,12 @@ package appserver
 
 import (
 	"context"
+	"fmt"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -87,6 +91,29 @@ func (s *Server) skillsConfigWrite(ctx context.Context, _ *call, p *protocol.Ski
 	}
 	s.broadcast(note{method: "skills/changed", all: true, params: list{}}, nil)
 	return list{"effectiveEnabled": p.Enabled}, nil
+}
+
+// maxSkillRoots bounds the folders that a client may name.
+const maxSkillRoots = 64
+
+// skillsRootsSet names further folders with skills, in place of those that were
+// named before, until this server ends.
+func (s *Server) skillsRootsSet(ctx context.Context, _ *call, p *protocol.SkillsRootsParams) (any, error) {
+	if len(p.Roots) > maxSkillRoots {
+		return nil, invalid(fmt.Sprintf("%d roots were given, the limit is %d", len(p.Roots), maxSkillRoots))
+	}
+	roots := []any{}
+	for _, root := range p.Roots {
+		if strings.Contains(string(root), "\x00") || !utf8.ValidString(string(root)) {
+			return nil, invalid("a root is no path")
+		}
+		roots = append(roots, path.Clean(string(root)))
+	}
+	if err := s.session.Override(ctx, map[string]any{"skills.extra_roots": roots}); err != nil {
+		return nil, err
+	}
+	s.broadcast(note{method: "skills/changed", all: true, params: list{}}, nil)
+	return list{}, nil
 }
 
 func (s *Server) featureList(ctx context.Context, _ *call, p *protocol.FeatureListParams) (any, error) {

@@ -44,6 +44,8 @@ func catalogTable(method string) (entry, bool) {
 	switch method {
 	case "skills/list":
 		return handle((*Server).skillsList), true
+	case "skills/extraRoots/set":
+		return handle((*Server).skillsRootsSet), true
 	case "skills/config/write":
 		return handle((*Server).skillsConfigWrite), true
 	case "experimentalFeature/list":

@@ -247,6 +247,11 @@ type SkillsConfigParams struct {
 	Enabled bool     `wire:"enabled"`
 }
 
+// SkillsRootsParams name folders with skills.
+type SkillsRootsParams struct {
+	Roots []AbsPath `wire:"extraRoots"`
+}
+
 // SearchSortKey orders what a search finds.
 type SearchSortKey string
 
