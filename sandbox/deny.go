@@ -22,6 +22,7 @@ import (
 const (
 	maxMatches   = 20000
 	maxMatchDirs = 100000
+	maxPinned    = 512
 )
 
 // isPattern reports whether a denied path is a pattern.
@@ -286,16 +287,46 @@ func (pl *plan) inMatched(at string) bool {
 	return false
 }
 
-// denyPatterns plans to hide what patterns match.
-func (pl *plan) denyPatterns(patterns []denial, o *owner) error {
-	if len(patterns) == 0 {
-		return nil
+// pinDenied looks for what patterns match, and keeps the folders in which denied paths lie from being renamed: under
+// another name nothing would deny them to the next command.
+func (pl *plan) pinDenied(binds map[string]guestproto.Mount, plain []string, patterns []denial, o *owner) error {
+	if len(patterns) > 0 {
+		pl.denyTree = newDenyTree(patterns, o.stamper)
+		if err := pl.denyTree.look(); err != nil {
+			return err
+		}
+		pl.matched = pl.denyTree.found
 	}
-	pl.denyTree = newDenyTree(patterns, o.stamper)
-	if err := pl.denyTree.look(); err != nil {
-		return err
+	pinned := 0
+	for _, d := range plain {
+		if real, err := filepath.EvalSymlinks(d); err == nil {
+			pinned += pl.pinAbove(binds, real)
+		}
 	}
-	pl.matched = pl.denyTree.found
+	bound := slices.DeleteFunc(slices.Clone(patterns), pl.everywhere)
+	for _, at := range slices.Sorted(mapKeys(pl.matched)) {
+		if !slices.ContainsFunc(bound, func(d denial) bool { return within(at, d.base) }) {
+			continue
+		}
+		if pinned += pl.pinAbove(binds, at); pinned > maxPinned {
+			return fmt.Errorf("denied paths: what they match lies in more than %d folders; deny a folder that holds them, or a name in any folder (**/NAME)", maxPinned)
+		}
+	}
+	return nil
+}
+
+// everywhere reports whether a pattern is about a name in any folder of the roots it can match in, so that it matches
+// wherever a command moves that.
+func (pl *plan) everywhere(d denial) bool {
+	return len(d.rest) == 2 && d.rest[0] == "**" &&
+		!slices.ContainsFunc(pl.roots, func(r string) bool { return r != d.base && within(d.base, r) })
+}
+
+// denyMatched plans to hide what patterns match.
+func (pl *plan) denyMatched(o *owner) {
+	if pl.denyTree == nil {
+		return
+	}
 	plain := pl.denied // not those that are added here
 	for at, m := range pl.matched {
 		reachable := slices.ContainsFunc(pl.roots, func(r string) bool { return within(at, r) }) || within(at, pl.dir)
@@ -311,5 +342,4 @@ func (pl *plan) denyPatterns(patterns []denial, o *owner) error {
 			pl.coverList = append(pl.coverList, guestproto.Cover{Path: at, Dir: m.dir})
 		}
 	}
-	return nil
 }

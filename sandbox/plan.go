@@ -103,19 +103,20 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 		pl.protectConfigured(binds, home)
 	}
 	pl.pin(binds)
-	for _, path := range slices.Sorted(mapKeys(binds)) { // parents before what is in them
-		pl.mounts = append(pl.mounts, binds[path])
-	}
 	plain, patterns, err := denials(p, pl.places(p), home)
 	if err != nil {
 		return nil, err
 	}
+	if err := pl.pinDenied(binds, plain, patterns, o); err != nil {
+		return nil, err
+	}
+	for _, path := range slices.Sorted(mapKeys(binds)) { // parents before what is in them
+		pl.mounts = append(pl.mounts, binds[path])
+	}
 	for _, d := range append([]string{stateDir}, plain...) {
 		pl.deny(d, o)
 	}
-	if err := pl.denyPatterns(patterns, o); err != nil {
-		return nil, err
-	}
+	pl.denyMatched(o)
 	if sockets && p.Net != NetFull {
 		pl.coverSockets(o)
 	}

@@ -180,23 +180,29 @@ func (pl *plan) modules(binds map[string]guestproto.Mount, dir string, depth int
 // somewhere below it can be renamed, and another be made in its place; one that is a mount cannot.
 func (pl *plan) pin(binds map[string]guestproto.Mount) {
 	for _, path := range slices.Sorted(mapKeys(binds)) {
-		var between []string
-		for d := filepath.Dir(path); pl.writable(d); d = filepath.Dir(d) {
-			if m, mounted := binds[d]; mounted {
-				if m.ReadOnly {
-					between = nil
-				}
-				break
-			}
-			between = append(between, d)
-		}
-		for _, d := range between {
-			binds[d] = guestproto.Mount{Kind: guestproto.MountBind, Source: d, Dest: d}
-			id := identify(d)
-			pl.watch = append(pl.watch, id)
-			pl.expect = append(pl.expect, expectation{path: d, id: id})
-		}
+		pl.pinAbove(binds, path)
 	}
+}
+
+// pinAbove does so for one path and returns how many directories it mounted.
+func (pl *plan) pinAbove(binds map[string]guestproto.Mount, path string) int {
+	var between []string
+	for d := filepath.Dir(path); pl.writable(d); d = filepath.Dir(d) {
+		if m, mounted := binds[d]; mounted {
+			if m.ReadOnly {
+				between = nil
+			}
+			break
+		}
+		between = append(between, d)
+	}
+	for _, d := range between {
+		binds[d] = guestproto.Mount{Kind: guestproto.MountBind, Source: d, Dest: d}
+		id := identify(d)
+		pl.watch = append(pl.watch, id)
+		pl.expect = append(pl.expect, expectation{path: d, id: id})
+	}
+	return len(between)
 }
 
 // isGitDir reports whether dir has the layout by which git recognises a repository.
