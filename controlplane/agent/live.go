@@ -70,6 +70,8 @@ type live struct {
 	queued bool
 	// warned are the warnings this thread has shown.
 	warned map[string]bool
+	// sessionBegun is true after the first input that was shown here.
+	sessionBegun bool
 }
 
 func newLive(a *Agent, id string) *live {

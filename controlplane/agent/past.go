@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"maps"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/controlplane/hook"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -23,6 +25,11 @@ type resumption struct {
 	entered, left bool
 	// shell is true when the turn's own command was begun.
 	shell bool
+	// hooks are the last runs of the turn's hooks by id: how they ended, or that
+	// they were started.
+	hooks map[string]*heddlev1.HookRun
+	// continued is how often stop hooks made the turn go on.
+	continued int
 	// diff is the last one that was shown.
 	diff string
 	// base is the commit that the diff is against.
@@ -53,7 +60,7 @@ type pastCall struct {
 
 // readPast folds the events of an open turn.
 func (a *Agent) readPast(ctx context.Context, threadID string, row *heddlev1.Turn) (*resumption, error) {
-	p := &resumption{calls: map[string]*pastCall{}, asked: map[string]*approval.Pending{}, waiting: true}
+	p := &resumption{calls: map[string]*pastCall{}, hooks: map[string]*heddlev1.HookRun{}, asked: map[string]*approval.Pending{}, waiting: true}
 	items := map[string]*heddlev1.Item{}
 	after := row.GetFirstSeq() - 1
 	for {
@@ -97,6 +104,10 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 		ShowDelta(items[e.ItemDelta.GetItemId()], e.ItemDelta)
 	case *heddlev1.Event_ItemCompleted:
 		p.itemCompleted(e.ItemCompleted.GetItem(), items)
+	case *heddlev1.Event_HookStarted:
+		p.hooks[e.HookStarted.GetRun().GetId()] = proto.CloneOf(e.HookStarted.GetRun())
+	case *heddlev1.Event_HookCompleted:
+		p.hooks[e.HookCompleted.GetRun().GetId()] = proto.CloneOf(e.HookCompleted.GetRun())
 	case *heddlev1.Event_DiffUpdated:
 		p.diff, p.base = e.DiffUpdated.GetDiff(), e.DiffUpdated.GetBaseCommit()
 	case *heddlev1.Event_ActionsIntended:
@@ -149,7 +160,12 @@ func (p *resumption) history(h *heddlev1.HistoryAppended) {
 
 func (p *resumption) itemStarted(item *heddlev1.Item, items map[string]*heddlev1.Item) {
 	items[item.GetId()] = item
+	if item.GetHookPrompt() != nil {
+		p.continued++
+	}
 	if item.GetUserMessage() != nil {
+		// The hooks of this input are done with; a later one has its own.
+		maps.DeleteFunc(p.hooks, func(_ string, r *heddlev1.HookRun) bool { return r.GetEventName() == hook.UserPromptSubmit })
 		// Inputs are shown in the order in which they were accepted.
 		if p.first != nil {
 			p.first = nil

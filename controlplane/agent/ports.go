@@ -7,6 +7,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
 	"github.com/heddle-dev/heddle/controlplane/command"
+	"github.com/heddle-dev/heddle/controlplane/hook"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -119,6 +120,9 @@ type Runtime struct {
 	SkillEnabled func(name, path string) bool
 	// SkillRoots are absolute folders on the executor that hold further skills.
 	SkillRoots []string
+	// Hooks are those of the config, HookWarnings what is wrong with them.
+	Hooks        []hook.Hook
+	HookWarnings []string
 	// ApprovalTimeout is the deadline of a question.
 	ApprovalTimeout time.Duration
 	// UserAgent is that of the control plane; the client's name stands before it.

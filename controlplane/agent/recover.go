@@ -81,6 +81,7 @@ func (a *Agent) recoverTurn(ctx context.Context, lt *live, turnID string) (*turn
 	t.reviewing = p.entered && !p.left
 	t.inputs = p.steers
 	t.last = p.last
+	t.continued = p.continued
 	t.restoreDiff(p)
 	for id := range p.calls {
 		t.seen[id] = 1

@@ -42,7 +42,9 @@ func (t *turn) resumeCall(c *pastCall) *call {
 		k.do = func(ctx context.Context) result { return t.resumeQuestion(ctx, c) }
 	default:
 		k.do = func(ctx context.Context) result { return t.repeat(ctx, c) }
+		return k
 	}
+	t.withPostHooks(k, t.hookView(c.req))
 	return k
 }
 
@@ -63,7 +65,7 @@ func (t *turn) repeat(ctx context.Context, c *pastCall) result {
 		return result{}
 	}
 	t.resolveAll(c)
-	k := t.newCall(c.req)
+	k := t.hookedCall(c.req)
 	if len(k.events) > 0 {
 		if err := t.commit(k.events...); err != nil {
 			k.discard()

@@ -345,7 +345,7 @@ func (t *turn) commitStep(s *step) ([]*call, error) {
 		events = append(events, usageUpdated(t.id(), t.lt.addUsage(s.usage, t.rt.Model.ContextWindow)))
 	}
 	for _, c := range calls {
-		r := t.newCall(c)
+		r := t.hookedCall(c)
 		events = append(events, r.events...)
 		ready = append(ready, r)
 	}

@@ -84,6 +84,8 @@ type turn struct {
 	verdict   string
 	// spentBefore is what the thread had used before the turn.
 	spentBefore int64
+	// continued is how often stop hooks made the turn go on.
+	continued int
 	// resume holds what a turn that is continued after a restart has to finish.
 	resume *resumption
 	hosts  hostQuestions
@@ -241,37 +243,64 @@ func (t *turn) work() error {
 	if t.resume == nil || !t.resume.started {
 		t.record(turnStarted(row))
 	}
+	if t.resume != nil {
+		t.closeHooks()
+	}
 	if t.resume != nil && t.ctx.Err() != nil {
 		return t.abandonPast()
 	}
 	if err != nil {
 		return err
 	}
+	t.warnOfHooks()
 	if t.resume != nil && len(t.resume.order)+len(t.resume.open) > 0 {
 		if err := t.continueCalls(); err != nil {
 			return err
 		}
 	}
+	refused := false
 	if t.first != nil {
 		if err := t.compactIfNeeded(); err != nil {
 			return err
 		}
 		t.answerOpenCalls()
-		t.takeInput(t.first)
-		t.first = nil
+		shown, err := t.admit(t.first)
+		if err != nil {
+			return err
+		}
+		t.first, refused = nil, !shown
 	}
 	if ended, err := t.workOnTask(); ended || err != nil {
 		return err
 	}
+	if refused {
+		if ended, err := t.nextInput(); ended || err != nil {
+			return err
+		}
+	}
 	return t.loop()
+}
+
+// nextInput shows the inputs that wait. The turn ends when there are none that
+// hooks let through.
+func (t *turn) nextInput() (ended bool, err error) {
+	for {
+		inputs, closed := t.takeInputs(true)
+		if closed {
+			return true, nil
+		}
+		if shown, err := t.admitAll(inputs); shown || err != nil {
+			return false, err
+		}
+	}
 }
 
 // loop asks the model until it has nothing more to do.
 func (t *turn) loop() error {
 	for range maxSteps {
 		inputs, _ := t.takeInputs(false)
-		for _, in := range inputs {
-			t.takeInput(in)
+		if _, err := t.admitAll(inputs); err != nil {
+			return err
 		}
 		t.takeInbox()
 		calls, err := t.modelStep()
@@ -282,12 +311,13 @@ func (t *turn) loop() error {
 			return err
 		}
 		if len(calls) == 0 {
-			inputs, closed := t.takeInputs(true)
-			if closed {
-				return nil
+			if again, err := t.stopHooks(); again {
+				continue
+			} else if err != nil {
+				return err
 			}
-			for _, in := range inputs {
-				t.takeInput(in)
+			if ended, err := t.nextInput(); ended || err != nil {
+				return err
 			}
 			continue
 		}

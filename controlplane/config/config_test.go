@@ -514,15 +514,3 @@ func TestGitMode(t *testing.T) {
 		}
 	}
 }
-
-// Hooks that a person relies on and that do not run must not pass silently.
-func TestHooksAreNamed(t *testing.T) {
-	h := Home{Dir: t.TempDir()}
-	if err := os.WriteFile(h.Path(), []byte("[[hooks.PreToolUse]]\nmatcher = \"x\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := load(t, Options{Home: h}).Warnings()
-	if len(w) != 1 || !strings.Contains(w[0].GetSummary()+w[0].GetDetails(), "hooks are not run by heddle") {
-		t.Errorf("warnings: %v", w)
-	}
-}

@@ -89,6 +89,7 @@ func schema() *node {
 		"project_doc_max_bytes":   n,
 		"project_root_markers":    list,
 		"profile":                 t,
+		"hooks":                   {kind: table, each: open},
 		"tools":                   {kind: table, each: &node{kind: boolean, orTable: &node{kind: table, each: open}}},
 		"features":                {kind: table, each: open},
 		"web_search":              oneOf("disabled", "cached", "live", "indexed"),
@@ -136,9 +137,6 @@ func check(n *node, tree map[string]any, path []string) []problem {
 			fix := "remove it"
 			if near := nearest(k, n.children); near != "" {
 				fix = fmt.Sprintf("did you mean %q?", near)
-			}
-			if len(p) == 1 && k == "hooks" {
-				fix = "hooks are not run by heddle: do not rely on them"
 			}
 			out = append(out, problem{path: p, what: "unknown key", fix: fix, unknown: true})
 			continue

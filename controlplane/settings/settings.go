@@ -23,6 +23,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
 	"github.com/heddle-dev/heddle/controlplane/approval"
 	"github.com/heddle-dev/heddle/controlplane/config"
+	"github.com/heddle-dev/heddle/controlplane/hook"
 	"github.com/heddle-dev/heddle/controlplane/session"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -318,6 +319,7 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 			Escalation:         s.GetApprovalPolicy() != approval.Never,
 		},
 	}
+	rt.Hooks, rt.HookWarnings = hook.Of(c)
 	if c.FeatureOn("multi_agent") {
 		rt.Agents = agents(c)
 	}

@@ -156,14 +156,3 @@ func (s *Server) configRead(ctx context.Context, _ *call, p *protocol.ConfigRead
 	}
 	return out, nil
 }
-
-func (s *Server) hooksList(_ context.Context, _ *call, p *protocol.CwdsParams) (any, error) {
-	if err := s.someLoaded(p.Thread); err != nil {
-		return nil, err
-	}
-	data := []any{}
-	for _, cwd := range p.Cwds {
-		data = append(data, list{"cwd": cwd, "hooks": []any{}, "warnings": []any{}, "errors": []any{}})
-	}
-	return list{"data": data}, nil
-}

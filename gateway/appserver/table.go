@@ -163,7 +163,8 @@ func table(method string) (entry, bool) {
 	return absent(method)
 }
 
-// fileTable returns what is done for a method about files or the config file.
+// fileTable returns what is done for a method about files, the config file or its
+// hooks.
 func fileTable(method string) (entry, bool) {
 	switch method {
 	case "fs/readFile":
@@ -184,6 +185,8 @@ func fileTable(method string) (entry, bool) {
 		return inline((*Server).fsWatch), true
 	case "fs/unwatch":
 		return inline((*Server).fsUnwatch), true
+	case "hooks/list":
+		return handle((*Server).hooksList), true
 	case "config/value/write":
 		return handle((*Server).configValueWrite), true
 	case "config/batchWrite":
@@ -217,8 +220,6 @@ func absent(method string) (entry, bool) {
 		return handle((*Server).memoryRead), true
 	case "configRequirements/read":
 		return bare(func(*Server, context.Context, *call) (any, error) { return list{"requirements": nil}, nil }), true
-	case "hooks/list":
-		return handle((*Server).hooksList), true
 	case "plugin/installed":
 		return fixed[protocol.PluginsInstalledParams](list{"marketplaces": []any{}}), true
 	case "app/installed":

@@ -168,6 +168,10 @@ func (tr *translator) detail(e *heddlev1.Event, emit func(note) error) error {
 			ProcessID string `json:"processId"`
 			Stdin     string `json:"stdin"`
 		}{itemRef{tr.thread, e.GetTurnId(), t.GetItemId()}, t.GetProcessId(), protocol.Clip(t.GetStdin())}
+	case *heddlev1.Event_HookStarted:
+		n.method, n.params = "hook/started", hookNote(tr.thread, e.GetTurnId(), p.HookStarted.GetRun())
+	case *heddlev1.Event_HookCompleted:
+		n.method, n.params = "hook/completed", hookNote(tr.thread, e.GetTurnId(), p.HookCompleted.GetRun())
 	case *heddlev1.Event_SandboxReported:
 		n.method, n.extended = "thread/sandbox/reported", true
 		n.params = struct {

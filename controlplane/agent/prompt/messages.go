@@ -110,3 +110,15 @@ func DataURL(mime string, data []byte) string {
 func imagePart(url string) *heddlev1.HistoryPart {
 	return &heddlev1.HistoryPart{Part: &heddlev1.HistoryPart_ImageUrl{ImageUrl: url}}
 }
+
+// HookContext is what a hook adds to what the model knows.
+func HookContext(text string) *heddlev1.HistoryEntry { return message("developer", text) }
+
+// HookPrompt is what stop hooks give the model to go on with.
+func HookPrompt(p *heddlev1.HookPrompt) *heddlev1.HistoryEntry {
+	var b strings.Builder
+	for _, f := range p.GetFragments() {
+		fmt.Fprintf(&b, "<hook_prompt hook_run_id=%q>%s</hook_prompt>", f.GetHookRunId(), f.GetText())
+	}
+	return message("user", b.String())
+}

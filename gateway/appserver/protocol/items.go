@@ -119,6 +119,16 @@ type searchItem struct {
 	Results any    `json:"results"`
 }
 
+type hookPromptItem struct {
+	itemBase
+	Fragments []hookFragment `json:"fragments"`
+}
+
+type hookFragment struct {
+	Text      string `json:"text"`
+	HookRunID string `json:"hookRunId"`
+}
+
 type reviewItem struct {
 	itemBase
 	Review string `json:"review"`
@@ -158,6 +168,12 @@ func FromItem(it *heddlev1.Item, o ItemOptions) any {
 			s.Action = a.AsMap()
 		}
 		return s
+	case *heddlev1.Item_HookPrompt:
+		p := hookPromptItem{itemBase: base("hookPrompt"), Fragments: []hookFragment{}}
+		for _, f := range c.HookPrompt.GetFragments() {
+			p.Fragments = append(p.Fragments, hookFragment{Clip(f.GetText()), f.GetHookRunId()})
+		}
+		return p
 	case *heddlev1.Item_ReviewMode:
 		kind := "exitedReviewMode"
 		if c.ReviewMode.GetEntered() {

@@ -75,6 +75,8 @@ type Event struct {
 	//	*Event_SectionChanged
 	//	*Event_ProjectChanged
 	//	*Event_MemoryModeChanged
+	//	*Event_HookStarted
+	//	*Event_HookCompleted
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -514,6 +516,24 @@ func (x *Event) GetMemoryModeChanged() *MemoryModeChanged {
 	return nil
 }
 
+func (x *Event) GetHookStarted() *HookStarted {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_HookStarted); ok {
+			return x.HookStarted
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetHookCompleted() *HookCompleted {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_HookCompleted); ok {
+			return x.HookCompleted
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -683,6 +703,14 @@ type Event_MemoryModeChanged struct {
 	MemoryModeChanged *MemoryModeChanged `protobuf:"bytes,64,opt,name=memory_mode_changed,json=memoryModeChanged,proto3,oneof"`
 }
 
+type Event_HookStarted struct {
+	HookStarted *HookStarted `protobuf:"bytes,70,opt,name=hook_started,json=hookStarted,proto3,oneof"`
+}
+
+type Event_HookCompleted struct {
+	HookCompleted *HookCompleted `protobuf:"bytes,71,opt,name=hook_completed,json=hookCompleted,proto3,oneof"`
+}
+
 func (*Event_ThreadCreated) isEvent_Payload() {}
 
 func (*Event_ThreadNamed) isEvent_Payload() {}
@@ -764,6 +792,10 @@ func (*Event_SectionChanged) isEvent_Payload() {}
 func (*Event_ProjectChanged) isEvent_Payload() {}
 
 func (*Event_MemoryModeChanged) isEvent_Payload() {}
+
+func (*Event_HookStarted) isEvent_Payload() {}
+
+func (*Event_HookCompleted) isEvent_Payload() {}
 
 type ThreadCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2906,6 +2938,325 @@ func (x *McpProgress) GetMessage() string {
 	return ""
 }
 
+// HookStarted is durable before the hook's command may start. It ends with one
+// HookCompleted of the same action id, before its turn does.
+type HookStarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           *HookRun               `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookStarted) Reset() {
+	*x = HookStarted{}
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookStarted) ProtoMessage() {}
+
+func (x *HookStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookStarted.ProtoReflect.Descriptor instead.
+func (*HookStarted) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *HookStarted) GetRun() *HookRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+type HookCompleted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           *HookRun               `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookCompleted) Reset() {
+	*x = HookCompleted{}
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookCompleted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookCompleted) ProtoMessage() {}
+
+func (x *HookCompleted) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookCompleted.ProtoReflect.Descriptor instead.
+func (*HookCompleted) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *HookCompleted) GetRun() *HookRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// HookRun is one run of a command that the config ties to a point of a turn.
+type HookRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the hook and, for tools, the call; it repeats when the hook runs again.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// "preToolUse", "postToolUse", "sessionStart", "userPromptSubmit" or "stop".
+	EventName string `protobuf:"bytes,2,opt,name=event_name,json=eventName,proto3" json:"event_name,omitempty"`
+	// "thread" or "turn".
+	Scope      string `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	SourcePath string `protobuf:"bytes,4,opt,name=source_path,json=sourcePath,proto3" json:"source_path,omitempty"`
+	// "user", "project" or "sessionFlags".
+	Source       string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
+	DisplayOrder int64  `protobuf:"varint,6,opt,name=display_order,json=displayOrder,proto3" json:"display_order,omitempty"`
+	// "running", "completed", "failed", "blocked" or "stopped".
+	Status        string       `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	StatusMessage string       `protobuf:"bytes,8,opt,name=status_message,json=statusMessage,proto3" json:"status_message,omitempty"`
+	StartedAtMs   int64        `protobuf:"varint,9,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
+	CompletedAtMs int64        `protobuf:"varint,10,opt,name=completed_at_ms,json=completedAtMs,proto3" json:"completed_at_ms,omitempty"`
+	DurationMs    int64        `protobuf:"varint,11,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	Entries       []*HookEntry `protobuf:"bytes,12,rep,name=entries,proto3" json:"entries,omitempty"`
+	// The action that ran the command.
+	ActionId string `protobuf:"bytes,13,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// The tool call that it was run for; empty for others.
+	CallId string `protobuf:"bytes,14,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The tool's input, as JSON, that the hook put in place of the model's; empty
+	// for none.
+	UpdatedInput string `protobuf:"bytes,15,opt,name=updated_input,json=updatedInput,proto3" json:"updated_input,omitempty"`
+	// SHA-256 of the hook's definition, which is what was trusted.
+	Hash          string `protobuf:"bytes,16,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookRun) Reset() {
+	*x = HookRun{}
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookRun) ProtoMessage() {}
+
+func (x *HookRun) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookRun.ProtoReflect.Descriptor instead.
+func (*HookRun) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *HookRun) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *HookRun) GetEventName() string {
+	if x != nil {
+		return x.EventName
+	}
+	return ""
+}
+
+func (x *HookRun) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *HookRun) GetSourcePath() string {
+	if x != nil {
+		return x.SourcePath
+	}
+	return ""
+}
+
+func (x *HookRun) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *HookRun) GetDisplayOrder() int64 {
+	if x != nil {
+		return x.DisplayOrder
+	}
+	return 0
+}
+
+func (x *HookRun) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *HookRun) GetStatusMessage() string {
+	if x != nil {
+		return x.StatusMessage
+	}
+	return ""
+}
+
+func (x *HookRun) GetStartedAtMs() int64 {
+	if x != nil {
+		return x.StartedAtMs
+	}
+	return 0
+}
+
+func (x *HookRun) GetCompletedAtMs() int64 {
+	if x != nil {
+		return x.CompletedAtMs
+	}
+	return 0
+}
+
+func (x *HookRun) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *HookRun) GetEntries() []*HookEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *HookRun) GetActionId() string {
+	if x != nil {
+		return x.ActionId
+	}
+	return ""
+}
+
+func (x *HookRun) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *HookRun) GetUpdatedInput() string {
+	if x != nil {
+		return x.UpdatedInput
+	}
+	return ""
+}
+
+func (x *HookRun) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+// HookEntry is one thing that a hook said.
+type HookEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "warning", "stop", "feedback", "context" or "error".
+	Kind          string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookEntry) Reset() {
+	*x = HookEntry{}
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookEntry) ProtoMessage() {}
+
+func (x *HookEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookEntry.ProtoReflect.Descriptor instead.
+func (*HookEntry) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *HookEntry) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *HookEntry) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type SandboxReported struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Report        *SandboxReport         `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
@@ -2915,7 +3266,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +3278,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3291,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -2965,7 +3316,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3328,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3341,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -3030,7 +3381,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3393,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3406,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -3146,7 +3497,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3509,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3522,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -3222,7 +3573,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3585,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3598,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -3307,7 +3658,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3670,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3683,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -3388,7 +3739,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3400,7 +3751,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3413,7 +3764,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -3452,7 +3803,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3815,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3828,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -3525,7 +3876,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3888,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3901,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -3577,7 +3928,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[49]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3940,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[49]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3953,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -3671,7 +4022,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[50]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +4034,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[50]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +4047,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -3718,7 +4069,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[51]
+	mi := &file_heddle_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +4081,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[51]
+	mi := &file_heddle_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +4094,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -3777,7 +4128,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[52]
+	mi := &file_heddle_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +4140,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[52]
+	mi := &file_heddle_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +4153,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -3830,7 +4181,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[53]
+	mi := &file_heddle_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +4193,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[53]
+	mi := &file_heddle_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +4206,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -3885,7 +4236,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[54]
+	mi := &file_heddle_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3897,7 +4248,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[54]
+	mi := &file_heddle_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3910,7 +4261,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -3953,7 +4304,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[55]
+	mi := &file_heddle_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4316,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[55]
+	mi := &file_heddle_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4329,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -4006,7 +4357,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x83\x17\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x83\x18\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -4056,7 +4407,9 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x12attachment_changed\x18= \x01(\v2\x1c.heddle.v1.AttachmentChangedH\x00R\x11attachmentChanged\x12D\n" +
 	"\x0fsection_changed\x18> \x01(\v2\x19.heddle.v1.SectionChangedH\x00R\x0esectionChanged\x12D\n" +
 	"\x0fproject_changed\x18? \x01(\v2\x19.heddle.v1.ProjectChangedH\x00R\x0eprojectChanged\x12N\n" +
-	"\x13memory_mode_changed\x18@ \x01(\v2\x1c.heddle.v1.MemoryModeChangedH\x00R\x11memoryModeChangedB\t\n" +
+	"\x13memory_mode_changed\x18@ \x01(\v2\x1c.heddle.v1.MemoryModeChangedH\x00R\x11memoryModeChanged\x12;\n" +
+	"\fhook_started\x18F \x01(\v2\x16.heddle.v1.HookStartedH\x00R\vhookStarted\x12A\n" +
+	"\x0ehook_completed\x18G \x01(\v2\x18.heddle.v1.HookCompletedH\x00R\rhookCompletedB\t\n" +
 	"\apayload\":\n" +
 	"\rThreadCreated\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"!\n" +
@@ -4185,7 +4538,35 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\"@\n" +
 	"\vMcpProgress\x12\x17\n" +
 	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"C\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"3\n" +
+	"\vHookStarted\x12$\n" +
+	"\x03run\x18\x01 \x01(\v2\x12.heddle.v1.HookRunR\x03run\"5\n" +
+	"\rHookCompleted\x12$\n" +
+	"\x03run\x18\x01 \x01(\v2\x12.heddle.v1.HookRunR\x03run\"\xf7\x03\n" +
+	"\aHookRun\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"event_name\x18\x02 \x01(\tR\teventName\x12\x14\n" +
+	"\x05scope\x18\x03 \x01(\tR\x05scope\x12\x1f\n" +
+	"\vsource_path\x18\x04 \x01(\tR\n" +
+	"sourcePath\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\tR\x06source\x12#\n" +
+	"\rdisplay_order\x18\x06 \x01(\x03R\fdisplayOrder\x12\x16\n" +
+	"\x06status\x18\a \x01(\tR\x06status\x12%\n" +
+	"\x0estatus_message\x18\b \x01(\tR\rstatusMessage\x12\"\n" +
+	"\rstarted_at_ms\x18\t \x01(\x03R\vstartedAtMs\x12&\n" +
+	"\x0fcompleted_at_ms\x18\n" +
+	" \x01(\x03R\rcompletedAtMs\x12\x1f\n" +
+	"\vduration_ms\x18\v \x01(\x03R\n" +
+	"durationMs\x12.\n" +
+	"\aentries\x18\f \x03(\v2\x14.heddle.v1.HookEntryR\aentries\x12\x1b\n" +
+	"\taction_id\x18\r \x01(\tR\bactionId\x12\x17\n" +
+	"\acall_id\x18\x0e \x01(\tR\x06callId\x12#\n" +
+	"\rupdated_input\x18\x0f \x01(\tR\fupdatedInput\x12\x12\n" +
+	"\x04hash\x18\x10 \x01(\tR\x04hash\"3\n" +
+	"\tHookEntry\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"C\n" +
 	"\x0fSandboxReported\x120\n" +
 	"\x06report\x18\x01 \x01(\v2\x18.heddle.v1.SandboxReportR\x06report\"x\n" +
 	"\x0fHistoryAppended\x121\n" +
@@ -4280,7 +4661,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -4322,39 +4703,43 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*NetworkDecided)(nil),      // 37: heddle.v1.NetworkDecided
 	(*McpServerStatus)(nil),     // 38: heddle.v1.McpServerStatus
 	(*McpProgress)(nil),         // 39: heddle.v1.McpProgress
-	(*SandboxReported)(nil),     // 40: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 41: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 42: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 43: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 44: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 45: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 46: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 47: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 48: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 49: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 50: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 51: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 52: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 53: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 54: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 55: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 56: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 57: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 58: heddle.v1.Turn
-	(*UserMessage)(nil),         // 59: heddle.v1.UserMessage
-	(*Item)(nil),                // 60: heddle.v1.Item
-	(*Approval)(nil),            // 61: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 62: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 63: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 64: heddle.v1.GitInfo
-	(*PermissionGrant)(nil),     // 65: heddle.v1.PermissionGrant
-	(*Place)(nil),               // 66: heddle.v1.Place
-	(*Goal)(nil),                // 67: heddle.v1.Goal
-	(*QueuedMessage)(nil),       // 68: heddle.v1.QueuedMessage
-	(*Attachment)(nil),          // 69: heddle.v1.Attachment
-	(*SectionPlace)(nil),        // 70: heddle.v1.SectionPlace
-	(*ReadState)(nil),           // 71: heddle.v1.ReadState
-	(*SandboxReport)(nil),       // 72: heddle.v1.SandboxReport
+	(*HookStarted)(nil),         // 40: heddle.v1.HookStarted
+	(*HookCompleted)(nil),       // 41: heddle.v1.HookCompleted
+	(*HookRun)(nil),             // 42: heddle.v1.HookRun
+	(*HookEntry)(nil),           // 43: heddle.v1.HookEntry
+	(*SandboxReported)(nil),     // 44: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 45: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 46: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 47: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 48: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 49: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 50: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 51: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 52: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 53: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 54: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 55: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 56: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 57: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 58: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 59: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 60: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 61: heddle.v1.ThreadSettings
+	(*Turn)(nil),                // 62: heddle.v1.Turn
+	(*UserMessage)(nil),         // 63: heddle.v1.UserMessage
+	(*Item)(nil),                // 64: heddle.v1.Item
+	(*Approval)(nil),            // 65: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 66: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 67: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 68: heddle.v1.GitInfo
+	(*PermissionGrant)(nil),     // 69: heddle.v1.PermissionGrant
+	(*Place)(nil),               // 70: heddle.v1.Place
+	(*Goal)(nil),                // 71: heddle.v1.Goal
+	(*QueuedMessage)(nil),       // 72: heddle.v1.QueuedMessage
+	(*Attachment)(nil),          // 73: heddle.v1.Attachment
+	(*SectionPlace)(nil),        // 74: heddle.v1.SectionPlace
+	(*ReadState)(nil),           // 75: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 76: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -4377,11 +4762,11 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
 	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
 	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	41, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	48, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	50, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	51, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	40, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	45, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	52, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	54, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	55, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	44, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
 	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
 	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
 	27, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
@@ -4398,52 +4783,57 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	33, // 38: heddle.v1.Event.section_changed:type_name -> heddle.v1.SectionChanged
 	34, // 39: heddle.v1.Event.project_changed:type_name -> heddle.v1.ProjectChanged
 	35, // 40: heddle.v1.Event.memory_mode_changed:type_name -> heddle.v1.MemoryModeChanged
-	56, // 41: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	57, // 42: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	58, // 43: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	59, // 44: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	58, // 45: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	58, // 46: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	59, // 47: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	60, // 48: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	60, // 49: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 50: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 51: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	61, // 52: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	61, // 53: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 54: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	62, // 55: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	63, // 56: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	64, // 57: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	65, // 58: heddle.v1.PermissionsGranted.grant:type_name -> heddle.v1.PermissionGrant
-	66, // 59: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
-	67, // 60: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
-	64, // 61: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
-	68, // 62: heddle.v1.QueueChanged.added:type_name -> heddle.v1.QueuedMessage
-	68, // 63: heddle.v1.QueueChanged.replaced:type_name -> heddle.v1.QueuedMessage
-	31, // 64: heddle.v1.QueueChanged.ordered:type_name -> heddle.v1.QueueOrder
-	69, // 65: heddle.v1.AttachmentChanged.attachment:type_name -> heddle.v1.Attachment
-	70, // 66: heddle.v1.SectionChanged.place:type_name -> heddle.v1.SectionPlace
-	71, // 67: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
-	72, // 68: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	42, // 69: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	43, // 70: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	45, // 71: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	46, // 72: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	47, // 73: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	44, // 74: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	44, // 75: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	49, // 76: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 77: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	52, // 78: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	54, // 79: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	53, // 80: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	55, // 81: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	80, // [80:82] is the sub-list for method output_type
-	78, // [78:80] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	40, // 41: heddle.v1.Event.hook_started:type_name -> heddle.v1.HookStarted
+	41, // 42: heddle.v1.Event.hook_completed:type_name -> heddle.v1.HookCompleted
+	60, // 43: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	61, // 44: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	62, // 45: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	63, // 46: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	62, // 47: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	62, // 48: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	63, // 49: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	64, // 50: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	64, // 51: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	13, // 52: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	13, // 53: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	65, // 54: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	65, // 55: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	19, // 56: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	66, // 57: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	67, // 58: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	68, // 59: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	69, // 60: heddle.v1.PermissionsGranted.grant:type_name -> heddle.v1.PermissionGrant
+	70, // 61: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
+	71, // 62: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	68, // 63: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	72, // 64: heddle.v1.QueueChanged.added:type_name -> heddle.v1.QueuedMessage
+	72, // 65: heddle.v1.QueueChanged.replaced:type_name -> heddle.v1.QueuedMessage
+	31, // 66: heddle.v1.QueueChanged.ordered:type_name -> heddle.v1.QueueOrder
+	73, // 67: heddle.v1.AttachmentChanged.attachment:type_name -> heddle.v1.Attachment
+	74, // 68: heddle.v1.SectionChanged.place:type_name -> heddle.v1.SectionPlace
+	75, // 69: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	42, // 70: heddle.v1.HookStarted.run:type_name -> heddle.v1.HookRun
+	42, // 71: heddle.v1.HookCompleted.run:type_name -> heddle.v1.HookRun
+	43, // 72: heddle.v1.HookRun.entries:type_name -> heddle.v1.HookEntry
+	76, // 73: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	46, // 74: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	47, // 75: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	49, // 76: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	50, // 77: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	51, // 78: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	48, // 79: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	48, // 80: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	53, // 81: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 82: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	56, // 83: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	58, // 84: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	57, // 85: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	59, // 86: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	85, // [85:87] is the sub-list for method output_type
+	83, // [83:85] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -4497,6 +4887,8 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_SectionChanged)(nil),
 		(*Event_ProjectChanged)(nil),
 		(*Event_MemoryModeChanged)(nil),
+		(*Event_HookStarted)(nil),
+		(*Event_HookCompleted)(nil),
 	}
 	file_heddle_v1_event_proto_msgTypes[12].OneofWrappers = []any{
 		(*ItemDelta_AgentText)(nil),
@@ -4511,13 +4903,13 @@ func file_heddle_v1_event_proto_init() {
 		(*QueueChanged_RemovedId)(nil),
 		(*QueueChanged_Ordered)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[42].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[46].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[44].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[48].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -4527,7 +4919,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -105,6 +105,7 @@ type Item struct {
 	//	*Item_WebSearch
 	//	*Item_ReviewMode
 	//	*Item_AgentCall
+	//	*Item_HookPrompt
 	Content       isItem_Content `protobuf_oneof:"content"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -299,6 +300,15 @@ func (x *Item) GetAgentCall() *AgentCall {
 	return nil
 }
 
+func (x *Item) GetHookPrompt() *HookPrompt {
+	if x != nil {
+		if x, ok := x.Content.(*Item_HookPrompt); ok {
+			return x.HookPrompt
+		}
+	}
+	return nil
+}
+
 type isItem_Content interface {
 	isItem_Content()
 }
@@ -355,6 +365,10 @@ type Item_AgentCall struct {
 	AgentCall *AgentCall `protobuf:"bytes,30,opt,name=agent_call,json=agentCall,proto3,oneof"`
 }
 
+type Item_HookPrompt struct {
+	HookPrompt *HookPrompt `protobuf:"bytes,40,opt,name=hook_prompt,json=hookPrompt,proto3,oneof"`
+}
+
 func (*Item_UserMessage) isItem_Content() {}
 
 func (*Item_AgentMessage) isItem_Content() {}
@@ -381,6 +395,105 @@ func (*Item_ReviewMode) isItem_Content() {}
 
 func (*Item_AgentCall) isItem_Content() {}
 
+func (*Item_HookPrompt) isItem_Content() {}
+
+// HookPrompt is what stop hooks gave the model to go on with.
+type HookPrompt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fragments     []*HookFragment        `protobuf:"bytes,1,rep,name=fragments,proto3" json:"fragments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookPrompt) Reset() {
+	*x = HookPrompt{}
+	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookPrompt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookPrompt) ProtoMessage() {}
+
+func (x *HookPrompt) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookPrompt.ProtoReflect.Descriptor instead.
+func (*HookPrompt) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *HookPrompt) GetFragments() []*HookFragment {
+	if x != nil {
+		return x.Fragments
+	}
+	return nil
+}
+
+type HookFragment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	HookRunId     string                 `protobuf:"bytes,2,opt,name=hook_run_id,json=hookRunId,proto3" json:"hook_run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookFragment) Reset() {
+	*x = HookFragment{}
+	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookFragment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookFragment) ProtoMessage() {}
+
+func (x *HookFragment) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookFragment.ProtoReflect.Descriptor instead.
+func (*HookFragment) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *HookFragment) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *HookFragment) GetHookRunId() string {
+	if x != nil {
+		return x.HookRunId
+	}
+	return ""
+}
+
 // AgentCall is one call of a tool that deals with sub-agents.
 type AgentCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -400,7 +513,7 @@ type AgentCall struct {
 
 func (x *AgentCall) Reset() {
 	*x = AgentCall{}
-	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	mi := &file_heddle_v1_item_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +525,7 @@ func (x *AgentCall) String() string {
 func (*AgentCall) ProtoMessage() {}
 
 func (x *AgentCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[1]
+	mi := &file_heddle_v1_item_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +538,7 @@ func (x *AgentCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCall.ProtoReflect.Descriptor instead.
 func (*AgentCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{1}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentCall) GetTool() string {
@@ -491,7 +604,7 @@ type AgentState struct {
 
 func (x *AgentState) Reset() {
 	*x = AgentState{}
-	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	mi := &file_heddle_v1_item_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +616,7 @@ func (x *AgentState) String() string {
 func (*AgentState) ProtoMessage() {}
 
 func (x *AgentState) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[2]
+	mi := &file_heddle_v1_item_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +629,7 @@ func (x *AgentState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentState.ProtoReflect.Descriptor instead.
 func (*AgentState) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{2}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentState) GetStatus() string {
@@ -554,7 +667,7 @@ type InputPart struct {
 
 func (x *InputPart) Reset() {
 	*x = InputPart{}
-	mi := &file_heddle_v1_item_proto_msgTypes[3]
+	mi := &file_heddle_v1_item_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +679,7 @@ func (x *InputPart) String() string {
 func (*InputPart) ProtoMessage() {}
 
 func (x *InputPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[3]
+	mi := &file_heddle_v1_item_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +692,7 @@ func (x *InputPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputPart.ProtoReflect.Descriptor instead.
 func (*InputPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{3}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *InputPart) GetPart() isInputPart_Part {
@@ -690,7 +803,7 @@ type UserMessage struct {
 
 func (x *UserMessage) Reset() {
 	*x = UserMessage{}
-	mi := &file_heddle_v1_item_proto_msgTypes[4]
+	mi := &file_heddle_v1_item_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +815,7 @@ func (x *UserMessage) String() string {
 func (*UserMessage) ProtoMessage() {}
 
 func (x *UserMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[4]
+	mi := &file_heddle_v1_item_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +828,7 @@ func (x *UserMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserMessage.ProtoReflect.Descriptor instead.
 func (*UserMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{4}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UserMessage) GetParts() []*InputPart {
@@ -750,7 +863,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_heddle_v1_item_proto_msgTypes[5]
+	mi := &file_heddle_v1_item_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +875,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[5]
+	mi := &file_heddle_v1_item_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +888,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{5}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentMessage) GetText() string {
@@ -802,7 +915,7 @@ type Reasoning struct {
 
 func (x *Reasoning) Reset() {
 	*x = Reasoning{}
-	mi := &file_heddle_v1_item_proto_msgTypes[6]
+	mi := &file_heddle_v1_item_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +927,7 @@ func (x *Reasoning) String() string {
 func (*Reasoning) ProtoMessage() {}
 
 func (x *Reasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[6]
+	mi := &file_heddle_v1_item_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +940,7 @@ func (x *Reasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reasoning.ProtoReflect.Descriptor instead.
 func (*Reasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Reasoning) GetSummary() []string {
@@ -859,7 +972,7 @@ type CommandAction struct {
 
 func (x *CommandAction) Reset() {
 	*x = CommandAction{}
-	mi := &file_heddle_v1_item_proto_msgTypes[7]
+	mi := &file_heddle_v1_item_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +984,7 @@ func (x *CommandAction) String() string {
 func (*CommandAction) ProtoMessage() {}
 
 func (x *CommandAction) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[7]
+	mi := &file_heddle_v1_item_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +997,7 @@ func (x *CommandAction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandAction.ProtoReflect.Descriptor instead.
 func (*CommandAction) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CommandAction) GetKind() string {
@@ -953,7 +1066,7 @@ type CommandExecution struct {
 
 func (x *CommandExecution) Reset() {
 	*x = CommandExecution{}
-	mi := &file_heddle_v1_item_proto_msgTypes[8]
+	mi := &file_heddle_v1_item_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1078,7 @@ func (x *CommandExecution) String() string {
 func (*CommandExecution) ProtoMessage() {}
 
 func (x *CommandExecution) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[8]
+	mi := &file_heddle_v1_item_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1091,7 @@ func (x *CommandExecution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandExecution.ProtoReflect.Descriptor instead.
 func (*CommandExecution) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CommandExecution) GetCommand() string {
@@ -1098,7 +1211,7 @@ type ProcessVerdict struct {
 
 func (x *ProcessVerdict) Reset() {
 	*x = ProcessVerdict{}
-	mi := &file_heddle_v1_item_proto_msgTypes[9]
+	mi := &file_heddle_v1_item_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1223,7 @@ func (x *ProcessVerdict) String() string {
 func (*ProcessVerdict) ProtoMessage() {}
 
 func (x *ProcessVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[9]
+	mi := &file_heddle_v1_item_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1236,7 @@ func (x *ProcessVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessVerdict.ProtoReflect.Descriptor instead.
 func (*ProcessVerdict) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ProcessVerdict) GetSignal() int32 {
@@ -1193,7 +1306,7 @@ type PathViolation struct {
 
 func (x *PathViolation) Reset() {
 	*x = PathViolation{}
-	mi := &file_heddle_v1_item_proto_msgTypes[10]
+	mi := &file_heddle_v1_item_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1318,7 @@ func (x *PathViolation) String() string {
 func (*PathViolation) ProtoMessage() {}
 
 func (x *PathViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[10]
+	mi := &file_heddle_v1_item_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1331,7 @@ func (x *PathViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathViolation.ProtoReflect.Descriptor instead.
 func (*PathViolation) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PathViolation) GetPath() string {
@@ -1250,7 +1363,7 @@ type ActionError struct {
 
 func (x *ActionError) Reset() {
 	*x = ActionError{}
-	mi := &file_heddle_v1_item_proto_msgTypes[11]
+	mi := &file_heddle_v1_item_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1375,7 @@ func (x *ActionError) String() string {
 func (*ActionError) ProtoMessage() {}
 
 func (x *ActionError) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[11]
+	mi := &file_heddle_v1_item_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1388,7 @@ func (x *ActionError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionError.ProtoReflect.Descriptor instead.
 func (*ActionError) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ActionError) GetCode() string {
@@ -1316,7 +1429,7 @@ type FileUpdate struct {
 
 func (x *FileUpdate) Reset() {
 	*x = FileUpdate{}
-	mi := &file_heddle_v1_item_proto_msgTypes[12]
+	mi := &file_heddle_v1_item_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1441,7 @@ func (x *FileUpdate) String() string {
 func (*FileUpdate) ProtoMessage() {}
 
 func (x *FileUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[12]
+	mi := &file_heddle_v1_item_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1454,7 @@ func (x *FileUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileUpdate.ProtoReflect.Descriptor instead.
 func (*FileUpdate) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FileUpdate) GetPath() string {
@@ -1382,7 +1495,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_heddle_v1_item_proto_msgTypes[13]
+	mi := &file_heddle_v1_item_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1507,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[13]
+	mi := &file_heddle_v1_item_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1520,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FileChange) GetChanges() []*FileUpdate {
@@ -1433,7 +1546,7 @@ type PlanText struct {
 
 func (x *PlanText) Reset() {
 	*x = PlanText{}
-	mi := &file_heddle_v1_item_proto_msgTypes[14]
+	mi := &file_heddle_v1_item_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1558,7 @@ func (x *PlanText) String() string {
 func (*PlanText) ProtoMessage() {}
 
 func (x *PlanText) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[14]
+	mi := &file_heddle_v1_item_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1571,7 @@ func (x *PlanText) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanText.ProtoReflect.Descriptor instead.
 func (*PlanText) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlanText) GetText() string {
@@ -1484,7 +1597,7 @@ type McpToolCall struct {
 
 func (x *McpToolCall) Reset() {
 	*x = McpToolCall{}
-	mi := &file_heddle_v1_item_proto_msgTypes[15]
+	mi := &file_heddle_v1_item_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1609,7 @@ func (x *McpToolCall) String() string {
 func (*McpToolCall) ProtoMessage() {}
 
 func (x *McpToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[15]
+	mi := &file_heddle_v1_item_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1622,7 @@ func (x *McpToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpToolCall.ProtoReflect.Descriptor instead.
 func (*McpToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *McpToolCall) GetServer() string {
@@ -1575,7 +1688,7 @@ type DynamicToolCall struct {
 
 func (x *DynamicToolCall) Reset() {
 	*x = DynamicToolCall{}
-	mi := &file_heddle_v1_item_proto_msgTypes[16]
+	mi := &file_heddle_v1_item_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1700,7 @@ func (x *DynamicToolCall) String() string {
 func (*DynamicToolCall) ProtoMessage() {}
 
 func (x *DynamicToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[16]
+	mi := &file_heddle_v1_item_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1713,7 @@ func (x *DynamicToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DynamicToolCall.ProtoReflect.Descriptor instead.
 func (*DynamicToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DynamicToolCall) GetNamespace() string {
@@ -1654,7 +1767,7 @@ type ImageView struct {
 
 func (x *ImageView) Reset() {
 	*x = ImageView{}
-	mi := &file_heddle_v1_item_proto_msgTypes[17]
+	mi := &file_heddle_v1_item_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1779,7 @@ func (x *ImageView) String() string {
 func (*ImageView) ProtoMessage() {}
 
 func (x *ImageView) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[17]
+	mi := &file_heddle_v1_item_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1792,7 @@ func (x *ImageView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageView.ProtoReflect.Descriptor instead.
 func (*ImageView) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ImageView) GetPath() string {
@@ -1697,7 +1810,7 @@ type ContextCompaction struct {
 
 func (x *ContextCompaction) Reset() {
 	*x = ContextCompaction{}
-	mi := &file_heddle_v1_item_proto_msgTypes[18]
+	mi := &file_heddle_v1_item_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1822,7 @@ func (x *ContextCompaction) String() string {
 func (*ContextCompaction) ProtoMessage() {}
 
 func (x *ContextCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[18]
+	mi := &file_heddle_v1_item_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1835,7 @@ func (x *ContextCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextCompaction.ProtoReflect.Descriptor instead.
 func (*ContextCompaction) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{20}
 }
 
 type WebSearch struct {
@@ -1735,7 +1848,7 @@ type WebSearch struct {
 
 func (x *WebSearch) Reset() {
 	*x = WebSearch{}
-	mi := &file_heddle_v1_item_proto_msgTypes[19]
+	mi := &file_heddle_v1_item_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1860,7 @@ func (x *WebSearch) String() string {
 func (*WebSearch) ProtoMessage() {}
 
 func (x *WebSearch) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[19]
+	mi := &file_heddle_v1_item_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1873,7 @@ func (x *WebSearch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WebSearch.ProtoReflect.Descriptor instead.
 func (*WebSearch) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{19}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WebSearch) GetQuery() string {
@@ -1787,7 +1900,7 @@ type ReviewMode struct {
 
 func (x *ReviewMode) Reset() {
 	*x = ReviewMode{}
-	mi := &file_heddle_v1_item_proto_msgTypes[20]
+	mi := &file_heddle_v1_item_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1912,7 @@ func (x *ReviewMode) String() string {
 func (*ReviewMode) ProtoMessage() {}
 
 func (x *ReviewMode) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[20]
+	mi := &file_heddle_v1_item_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1925,7 @@ func (x *ReviewMode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewMode.ProtoReflect.Descriptor instead.
 func (*ReviewMode) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{20}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReviewMode) GetEntered() bool {
@@ -1841,7 +1954,7 @@ type InputPart_Reference struct {
 
 func (x *InputPart_Reference) Reset() {
 	*x = InputPart_Reference{}
-	mi := &file_heddle_v1_item_proto_msgTypes[22]
+	mi := &file_heddle_v1_item_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1966,7 @@ func (x *InputPart_Reference) String() string {
 func (*InputPart_Reference) ProtoMessage() {}
 
 func (x *InputPart_Reference) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_item_proto_msgTypes[22]
+	mi := &file_heddle_v1_item_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1979,7 @@ func (x *InputPart_Reference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputPart_Reference.ProtoReflect.Descriptor instead.
 func (*InputPart_Reference) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_item_proto_rawDescGZIP(), []int{3, 0}
+	return file_heddle_v1_item_proto_rawDescGZIP(), []int{5, 0}
 }
 
 func (x *InputPart_Reference) GetKind() string {
@@ -1894,7 +2007,7 @@ var File_heddle_v1_item_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_item_proto_rawDesc = "" +
 	"\n" +
-	"\x14heddle/v1/item.proto\x12\theddle.v1\x1a\x1cgoogle/protobuf/struct.proto\"\xcf\a\n" +
+	"\x14heddle/v1/item.proto\x12\theddle.v1\x1a\x1cgoogle/protobuf/struct.proto\"\x89\b\n" +
 	"\x04Item\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
 	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\"\n" +
@@ -1919,8 +2032,16 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\vreview_mode\x18\x15 \x01(\v2\x15.heddle.v1.ReviewModeH\x00R\n" +
 	"reviewMode\x125\n" +
 	"\n" +
-	"agent_call\x18\x1e \x01(\v2\x14.heddle.v1.AgentCallH\x00R\tagentCallB\t\n" +
-	"\acontent\"\xde\x02\n" +
+	"agent_call\x18\x1e \x01(\v2\x14.heddle.v1.AgentCallH\x00R\tagentCall\x128\n" +
+	"\vhook_prompt\x18( \x01(\v2\x15.heddle.v1.HookPromptH\x00R\n" +
+	"hookPromptB\t\n" +
+	"\acontent\"C\n" +
+	"\n" +
+	"HookPrompt\x125\n" +
+	"\tfragments\x18\x01 \x03(\v2\x17.heddle.v1.HookFragmentR\tfragments\"B\n" +
+	"\fHookFragment\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1e\n" +
+	"\vhook_run_id\x18\x02 \x01(\tR\thookRunId\"\xde\x02\n" +
 	"\tAgentCall\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12(\n" +
 	"\x10sender_thread_id\x18\x02 \x01(\tR\x0esenderThreadId\x12.\n" +
@@ -2073,72 +2194,76 @@ func file_heddle_v1_item_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_item_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_heddle_v1_item_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_heddle_v1_item_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_heddle_v1_item_proto_goTypes = []any{
 	(ItemStatus)(0),             // 0: heddle.v1.ItemStatus
 	(*Item)(nil),                // 1: heddle.v1.Item
-	(*AgentCall)(nil),           // 2: heddle.v1.AgentCall
-	(*AgentState)(nil),          // 3: heddle.v1.AgentState
-	(*InputPart)(nil),           // 4: heddle.v1.InputPart
-	(*UserMessage)(nil),         // 5: heddle.v1.UserMessage
-	(*AgentMessage)(nil),        // 6: heddle.v1.AgentMessage
-	(*Reasoning)(nil),           // 7: heddle.v1.Reasoning
-	(*CommandAction)(nil),       // 8: heddle.v1.CommandAction
-	(*CommandExecution)(nil),    // 9: heddle.v1.CommandExecution
-	(*ProcessVerdict)(nil),      // 10: heddle.v1.ProcessVerdict
-	(*PathViolation)(nil),       // 11: heddle.v1.PathViolation
-	(*ActionError)(nil),         // 12: heddle.v1.ActionError
-	(*FileUpdate)(nil),          // 13: heddle.v1.FileUpdate
-	(*FileChange)(nil),          // 14: heddle.v1.FileChange
-	(*PlanText)(nil),            // 15: heddle.v1.PlanText
-	(*McpToolCall)(nil),         // 16: heddle.v1.McpToolCall
-	(*DynamicToolCall)(nil),     // 17: heddle.v1.DynamicToolCall
-	(*ImageView)(nil),           // 18: heddle.v1.ImageView
-	(*ContextCompaction)(nil),   // 19: heddle.v1.ContextCompaction
-	(*WebSearch)(nil),           // 20: heddle.v1.WebSearch
-	(*ReviewMode)(nil),          // 21: heddle.v1.ReviewMode
-	nil,                         // 22: heddle.v1.AgentCall.StatesEntry
-	(*InputPart_Reference)(nil), // 23: heddle.v1.InputPart.Reference
-	(*structpb.ListValue)(nil),  // 24: google.protobuf.ListValue
-	(*structpb.Value)(nil),      // 25: google.protobuf.Value
-	(*structpb.Struct)(nil),     // 26: google.protobuf.Struct
+	(*HookPrompt)(nil),          // 2: heddle.v1.HookPrompt
+	(*HookFragment)(nil),        // 3: heddle.v1.HookFragment
+	(*AgentCall)(nil),           // 4: heddle.v1.AgentCall
+	(*AgentState)(nil),          // 5: heddle.v1.AgentState
+	(*InputPart)(nil),           // 6: heddle.v1.InputPart
+	(*UserMessage)(nil),         // 7: heddle.v1.UserMessage
+	(*AgentMessage)(nil),        // 8: heddle.v1.AgentMessage
+	(*Reasoning)(nil),           // 9: heddle.v1.Reasoning
+	(*CommandAction)(nil),       // 10: heddle.v1.CommandAction
+	(*CommandExecution)(nil),    // 11: heddle.v1.CommandExecution
+	(*ProcessVerdict)(nil),      // 12: heddle.v1.ProcessVerdict
+	(*PathViolation)(nil),       // 13: heddle.v1.PathViolation
+	(*ActionError)(nil),         // 14: heddle.v1.ActionError
+	(*FileUpdate)(nil),          // 15: heddle.v1.FileUpdate
+	(*FileChange)(nil),          // 16: heddle.v1.FileChange
+	(*PlanText)(nil),            // 17: heddle.v1.PlanText
+	(*McpToolCall)(nil),         // 18: heddle.v1.McpToolCall
+	(*DynamicToolCall)(nil),     // 19: heddle.v1.DynamicToolCall
+	(*ImageView)(nil),           // 20: heddle.v1.ImageView
+	(*ContextCompaction)(nil),   // 21: heddle.v1.ContextCompaction
+	(*WebSearch)(nil),           // 22: heddle.v1.WebSearch
+	(*ReviewMode)(nil),          // 23: heddle.v1.ReviewMode
+	nil,                         // 24: heddle.v1.AgentCall.StatesEntry
+	(*InputPart_Reference)(nil), // 25: heddle.v1.InputPart.Reference
+	(*structpb.ListValue)(nil),  // 26: google.protobuf.ListValue
+	(*structpb.Value)(nil),      // 27: google.protobuf.Value
+	(*structpb.Struct)(nil),     // 28: google.protobuf.Struct
 }
 var file_heddle_v1_item_proto_depIdxs = []int32{
 	0,  // 0: heddle.v1.Item.status:type_name -> heddle.v1.ItemStatus
-	5,  // 1: heddle.v1.Item.user_message:type_name -> heddle.v1.UserMessage
-	6,  // 2: heddle.v1.Item.agent_message:type_name -> heddle.v1.AgentMessage
-	7,  // 3: heddle.v1.Item.reasoning:type_name -> heddle.v1.Reasoning
-	9,  // 4: heddle.v1.Item.command_execution:type_name -> heddle.v1.CommandExecution
-	14, // 5: heddle.v1.Item.file_change:type_name -> heddle.v1.FileChange
-	15, // 6: heddle.v1.Item.plan:type_name -> heddle.v1.PlanText
-	16, // 7: heddle.v1.Item.mcp_tool_call:type_name -> heddle.v1.McpToolCall
-	17, // 8: heddle.v1.Item.dynamic_tool_call:type_name -> heddle.v1.DynamicToolCall
-	18, // 9: heddle.v1.Item.image_view:type_name -> heddle.v1.ImageView
-	19, // 10: heddle.v1.Item.context_compaction:type_name -> heddle.v1.ContextCompaction
-	20, // 11: heddle.v1.Item.web_search:type_name -> heddle.v1.WebSearch
-	21, // 12: heddle.v1.Item.review_mode:type_name -> heddle.v1.ReviewMode
-	2,  // 13: heddle.v1.Item.agent_call:type_name -> heddle.v1.AgentCall
-	22, // 14: heddle.v1.AgentCall.states:type_name -> heddle.v1.AgentCall.StatesEntry
-	23, // 15: heddle.v1.InputPart.reference:type_name -> heddle.v1.InputPart.Reference
-	24, // 16: heddle.v1.InputPart.text_elements:type_name -> google.protobuf.ListValue
-	4,  // 17: heddle.v1.UserMessage.parts:type_name -> heddle.v1.InputPart
-	8,  // 18: heddle.v1.CommandExecution.actions:type_name -> heddle.v1.CommandAction
-	10, // 19: heddle.v1.CommandExecution.verdict:type_name -> heddle.v1.ProcessVerdict
-	12, // 20: heddle.v1.CommandExecution.error:type_name -> heddle.v1.ActionError
-	11, // 21: heddle.v1.ProcessVerdict.violations:type_name -> heddle.v1.PathViolation
-	13, // 22: heddle.v1.FileChange.changes:type_name -> heddle.v1.FileUpdate
-	12, // 23: heddle.v1.FileChange.error:type_name -> heddle.v1.ActionError
-	25, // 24: heddle.v1.McpToolCall.arguments:type_name -> google.protobuf.Value
-	26, // 25: heddle.v1.McpToolCall.result:type_name -> google.protobuf.Struct
-	25, // 26: heddle.v1.DynamicToolCall.arguments:type_name -> google.protobuf.Value
-	24, // 27: heddle.v1.DynamicToolCall.content_items:type_name -> google.protobuf.ListValue
-	26, // 28: heddle.v1.WebSearch.action:type_name -> google.protobuf.Struct
-	3,  // 29: heddle.v1.AgentCall.StatesEntry.value:type_name -> heddle.v1.AgentState
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	7,  // 1: heddle.v1.Item.user_message:type_name -> heddle.v1.UserMessage
+	8,  // 2: heddle.v1.Item.agent_message:type_name -> heddle.v1.AgentMessage
+	9,  // 3: heddle.v1.Item.reasoning:type_name -> heddle.v1.Reasoning
+	11, // 4: heddle.v1.Item.command_execution:type_name -> heddle.v1.CommandExecution
+	16, // 5: heddle.v1.Item.file_change:type_name -> heddle.v1.FileChange
+	17, // 6: heddle.v1.Item.plan:type_name -> heddle.v1.PlanText
+	18, // 7: heddle.v1.Item.mcp_tool_call:type_name -> heddle.v1.McpToolCall
+	19, // 8: heddle.v1.Item.dynamic_tool_call:type_name -> heddle.v1.DynamicToolCall
+	20, // 9: heddle.v1.Item.image_view:type_name -> heddle.v1.ImageView
+	21, // 10: heddle.v1.Item.context_compaction:type_name -> heddle.v1.ContextCompaction
+	22, // 11: heddle.v1.Item.web_search:type_name -> heddle.v1.WebSearch
+	23, // 12: heddle.v1.Item.review_mode:type_name -> heddle.v1.ReviewMode
+	4,  // 13: heddle.v1.Item.agent_call:type_name -> heddle.v1.AgentCall
+	2,  // 14: heddle.v1.Item.hook_prompt:type_name -> heddle.v1.HookPrompt
+	3,  // 15: heddle.v1.HookPrompt.fragments:type_name -> heddle.v1.HookFragment
+	24, // 16: heddle.v1.AgentCall.states:type_name -> heddle.v1.AgentCall.StatesEntry
+	25, // 17: heddle.v1.InputPart.reference:type_name -> heddle.v1.InputPart.Reference
+	26, // 18: heddle.v1.InputPart.text_elements:type_name -> google.protobuf.ListValue
+	6,  // 19: heddle.v1.UserMessage.parts:type_name -> heddle.v1.InputPart
+	10, // 20: heddle.v1.CommandExecution.actions:type_name -> heddle.v1.CommandAction
+	12, // 21: heddle.v1.CommandExecution.verdict:type_name -> heddle.v1.ProcessVerdict
+	14, // 22: heddle.v1.CommandExecution.error:type_name -> heddle.v1.ActionError
+	13, // 23: heddle.v1.ProcessVerdict.violations:type_name -> heddle.v1.PathViolation
+	15, // 24: heddle.v1.FileChange.changes:type_name -> heddle.v1.FileUpdate
+	14, // 25: heddle.v1.FileChange.error:type_name -> heddle.v1.ActionError
+	27, // 26: heddle.v1.McpToolCall.arguments:type_name -> google.protobuf.Value
+	28, // 27: heddle.v1.McpToolCall.result:type_name -> google.protobuf.Struct
+	27, // 28: heddle.v1.DynamicToolCall.arguments:type_name -> google.protobuf.Value
+	26, // 29: heddle.v1.DynamicToolCall.content_items:type_name -> google.protobuf.ListValue
+	28, // 30: heddle.v1.WebSearch.action:type_name -> google.protobuf.Struct
+	5,  // 31: heddle.v1.AgentCall.StatesEntry.value:type_name -> heddle.v1.AgentState
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_item_proto_init() }
@@ -2160,23 +2285,24 @@ func file_heddle_v1_item_proto_init() {
 		(*Item_WebSearch)(nil),
 		(*Item_ReviewMode)(nil),
 		(*Item_AgentCall)(nil),
+		(*Item_HookPrompt)(nil),
 	}
-	file_heddle_v1_item_proto_msgTypes[3].OneofWrappers = []any{
+	file_heddle_v1_item_proto_msgTypes[5].OneofWrappers = []any{
 		(*InputPart_Text)(nil),
 		(*InputPart_ImageUrl)(nil),
 		(*InputPart_LocalImage)(nil),
 		(*InputPart_Reference_)(nil),
 	}
-	file_heddle_v1_item_proto_msgTypes[8].OneofWrappers = []any{}
-	file_heddle_v1_item_proto_msgTypes[15].OneofWrappers = []any{}
-	file_heddle_v1_item_proto_msgTypes[16].OneofWrappers = []any{}
+	file_heddle_v1_item_proto_msgTypes[10].OneofWrappers = []any{}
+	file_heddle_v1_item_proto_msgTypes[17].OneofWrappers = []any{}
+	file_heddle_v1_item_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_item_proto_rawDesc), len(file_heddle_v1_item_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

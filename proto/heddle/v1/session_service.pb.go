@@ -1552,6 +1552,292 @@ func (x *ListSkillsResponse) GetFolders() []*SkillsOfFolder {
 	return nil
 }
 
+type ListHooksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute folders on the executor; empty means the session's.
+	Cwds          []string `protobuf:"bytes,1,rep,name=cwds,proto3" json:"cwds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHooksRequest) Reset() {
+	*x = ListHooksRequest{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHooksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHooksRequest) ProtoMessage() {}
+
+func (x *ListHooksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHooksRequest.ProtoReflect.Descriptor instead.
+func (*ListHooksRequest) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListHooksRequest) GetCwds() []string {
+	if x != nil {
+		return x.Cwds
+	}
+	return nil
+}
+
+// Hook is a command that the config ties to a point of a turn.
+type Hook struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// As in HookRun.
+	EventName string `protobuf:"bytes,2,opt,name=event_name,json=eventName,proto3" json:"event_name,omitempty"`
+	Command   string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	// Empty for none.
+	Matcher       string `protobuf:"bytes,4,opt,name=matcher,proto3" json:"matcher,omitempty"`
+	TimeoutSec    int64  `protobuf:"varint,5,opt,name=timeout_sec,json=timeoutSec,proto3" json:"timeout_sec,omitempty"`
+	StatusMessage string `protobuf:"bytes,6,opt,name=status_message,json=statusMessage,proto3" json:"status_message,omitempty"`
+	SourcePath    string `protobuf:"bytes,7,opt,name=source_path,json=sourcePath,proto3" json:"source_path,omitempty"`
+	Source        string `protobuf:"bytes,8,opt,name=source,proto3" json:"source,omitempty"`
+	DisplayOrder  int64  `protobuf:"varint,9,opt,name=display_order,json=displayOrder,proto3" json:"display_order,omitempty"`
+	Enabled       bool   `protobuf:"varint,10,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// "sha256:..." of the definition.
+	Hash string `protobuf:"bytes,11,opt,name=hash,proto3" json:"hash,omitempty"`
+	// "untrusted", "trusted" or "modified".
+	Trust         string `protobuf:"bytes,12,opt,name=trust,proto3" json:"trust,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hook) Reset() {
+	*x = Hook{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hook) ProtoMessage() {}
+
+func (x *Hook) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hook.ProtoReflect.Descriptor instead.
+func (*Hook) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Hook) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Hook) GetEventName() string {
+	if x != nil {
+		return x.EventName
+	}
+	return ""
+}
+
+func (x *Hook) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *Hook) GetMatcher() string {
+	if x != nil {
+		return x.Matcher
+	}
+	return ""
+}
+
+func (x *Hook) GetTimeoutSec() int64 {
+	if x != nil {
+		return x.TimeoutSec
+	}
+	return 0
+}
+
+func (x *Hook) GetStatusMessage() string {
+	if x != nil {
+		return x.StatusMessage
+	}
+	return ""
+}
+
+func (x *Hook) GetSourcePath() string {
+	if x != nil {
+		return x.SourcePath
+	}
+	return ""
+}
+
+func (x *Hook) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Hook) GetDisplayOrder() int64 {
+	if x != nil {
+		return x.DisplayOrder
+	}
+	return 0
+}
+
+func (x *Hook) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *Hook) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *Hook) GetTrust() string {
+	if x != nil {
+		return x.Trust
+	}
+	return ""
+}
+
+type HooksOfFolder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cwd           string                 `protobuf:"bytes,1,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	Hooks         []*Hook                `protobuf:"bytes,2,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	Warnings      []string               `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HooksOfFolder) Reset() {
+	*x = HooksOfFolder{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HooksOfFolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HooksOfFolder) ProtoMessage() {}
+
+func (x *HooksOfFolder) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HooksOfFolder.ProtoReflect.Descriptor instead.
+func (*HooksOfFolder) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *HooksOfFolder) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *HooksOfFolder) GetHooks() []*Hook {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+func (x *HooksOfFolder) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+type ListHooksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Folders       []*HooksOfFolder       `protobuf:"bytes,1,rep,name=folders,proto3" json:"folders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHooksResponse) Reset() {
+	*x = ListHooksResponse{}
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHooksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHooksResponse) ProtoMessage() {}
+
+func (x *ListHooksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHooksResponse.ProtoReflect.Descriptor instead.
+func (*ListHooksResponse) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListHooksResponse) GetFolders() []*HooksOfFolder {
+	if x != nil {
+		return x.Folders
+	}
+	return nil
+}
+
 type ListFeaturesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1560,7 +1846,7 @@ type ListFeaturesRequest struct {
 
 func (x *ListFeaturesRequest) Reset() {
 	*x = ListFeaturesRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1858,7 @@ func (x *ListFeaturesRequest) String() string {
 func (*ListFeaturesRequest) ProtoMessage() {}
 
 func (x *ListFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[25]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1871,7 @@ func (x *ListFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*ListFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
 }
 
 type Feature struct {
@@ -1603,7 +1889,7 @@ type Feature struct {
 
 func (x *Feature) Reset() {
 	*x = Feature{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1901,7 @@ func (x *Feature) String() string {
 func (*Feature) ProtoMessage() {}
 
 func (x *Feature) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[26]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1914,7 @@ func (x *Feature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Feature.ProtoReflect.Descriptor instead.
 func (*Feature) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Feature) GetName() string {
@@ -1682,7 +1968,7 @@ type ListFeaturesResponse struct {
 
 func (x *ListFeaturesResponse) Reset() {
 	*x = ListFeaturesResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1980,7 @@ func (x *ListFeaturesResponse) String() string {
 func (*ListFeaturesResponse) ProtoMessage() {}
 
 func (x *ListFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[27]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1993,7 @@ func (x *ListFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*ListFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListFeaturesResponse) GetFeatures() []*Feature {
@@ -1725,7 +2011,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +2023,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[28]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +2036,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{32}
 }
 
 type ExecutorStatus struct {
@@ -1769,7 +2055,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +2067,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[29]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +2080,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecutorStatus) GetExecutorId() string {
@@ -1870,7 +2156,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2168,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[30]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2181,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1955,7 +2241,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2253,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[31]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2266,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{35}
 }
 
 // BackupResponse is the next part of the store's file.
@@ -1993,7 +2279,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2291,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[32]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2304,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -2037,7 +2323,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2335,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[33]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2348,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -2082,7 +2368,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_heddle_v1_session_service_proto_msgTypes[34]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2380,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_session_service_proto_msgTypes[34]
+	mi := &file_heddle_v1_session_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2393,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_session_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShutdownResponse) GetAccepted() bool {
@@ -2239,7 +2525,32 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x06skills\x18\x02 \x03(\v2\x10.heddle.v1.SkillR\x06skills\x12-\n" +
 	"\x06errors\x18\x03 \x03(\v2\x15.heddle.v1.SkillErrorR\x06errors\"I\n" +
 	"\x12ListSkillsResponse\x123\n" +
-	"\afolders\x18\x01 \x03(\v2\x19.heddle.v1.SkillsOfFolderR\afolders\"\x15\n" +
+	"\afolders\x18\x01 \x03(\v2\x19.heddle.v1.SkillsOfFolderR\afolders\"&\n" +
+	"\x10ListHooksRequest\x12\x12\n" +
+	"\x04cwds\x18\x01 \x03(\tR\x04cwds\"\xd5\x02\n" +
+	"\x04Hook\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1d\n" +
+	"\n" +
+	"event_name\x18\x02 \x01(\tR\teventName\x12\x18\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x18\n" +
+	"\amatcher\x18\x04 \x01(\tR\amatcher\x12\x1f\n" +
+	"\vtimeout_sec\x18\x05 \x01(\x03R\n" +
+	"timeoutSec\x12%\n" +
+	"\x0estatus_message\x18\x06 \x01(\tR\rstatusMessage\x12\x1f\n" +
+	"\vsource_path\x18\a \x01(\tR\n" +
+	"sourcePath\x12\x16\n" +
+	"\x06source\x18\b \x01(\tR\x06source\x12#\n" +
+	"\rdisplay_order\x18\t \x01(\x03R\fdisplayOrder\x12\x18\n" +
+	"\aenabled\x18\n" +
+	" \x01(\bR\aenabled\x12\x12\n" +
+	"\x04hash\x18\v \x01(\tR\x04hash\x12\x14\n" +
+	"\x05trust\x18\f \x01(\tR\x05trust\"d\n" +
+	"\rHooksOfFolder\x12\x10\n" +
+	"\x03cwd\x18\x01 \x01(\tR\x03cwd\x12%\n" +
+	"\x05hooks\x18\x02 \x03(\v2\x0f.heddle.v1.HookR\x05hooks\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"G\n" +
+	"\x11ListHooksResponse\x122\n" +
+	"\afolders\x18\x01 \x03(\v2\x18.heddle.v1.HooksOfFolderR\afolders\"\x15\n" +
 	"\x13ListFeaturesRequest\"\xbb\x01\n" +
 	"\aFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -2286,7 +2597,7 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"\x0eSessionService\x12?\n" +
 	"\x06Attach\x12\x18.heddle.v1.AttachRequest\x1a\x19.heddle.v1.AttachResponse0\x01\x12R\n" +
 	"\rUpdateSession\x12\x1f.heddle.v1.UpdateSessionRequest\x1a .heddle.v1.UpdateSessionResponse\x12=\n" +
-	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\xde\x04\n" +
+	"\x06Detach\x12\x18.heddle.v1.DetachRequest\x1a\x19.heddle.v1.DetachResponse2\xa6\x05\n" +
 	"\x0eCatalogService\x12I\n" +
 	"\n" +
 	"ListModels\x12\x1c.heddle.v1.ListModelsRequest\x1a\x1d.heddle.v1.ListModelsResponse\x12I\n" +
@@ -2294,7 +2605,8 @@ const file_heddle_v1_session_service_proto_rawDesc = "" +
 	"ReadConfig\x12\x1c.heddle.v1.ReadConfigRequest\x1a\x1d.heddle.v1.ReadConfigResponse\x12L\n" +
 	"\vWriteConfig\x12\x1d.heddle.v1.WriteConfigRequest\x1a\x1e.heddle.v1.WriteConfigResponse\x12I\n" +
 	"\n" +
-	"ListSkills\x12\x1c.heddle.v1.ListSkillsRequest\x1a\x1d.heddle.v1.ListSkillsResponse\x12O\n" +
+	"ListSkills\x12\x1c.heddle.v1.ListSkillsRequest\x1a\x1d.heddle.v1.ListSkillsResponse\x12F\n" +
+	"\tListHooks\x12\x1b.heddle.v1.ListHooksRequest\x1a\x1c.heddle.v1.ListHooksResponse\x12O\n" +
 	"\fListFeatures\x12\x1e.heddle.v1.ListFeaturesRequest\x1a\x1f.heddle.v1.ListFeaturesResponse\x12F\n" +
 	"\tGetStatus\x12\x1b.heddle.v1.GetStatusRequest\x1a\x1c.heddle.v1.GetStatusResponse\x12C\n" +
 	"\bShutdown\x12\x1a.heddle.v1.ShutdownRequest\x1a\x1b.heddle.v1.ShutdownResponse\x12?\n" +
@@ -2312,7 +2624,7 @@ func file_heddle_v1_session_service_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_session_service_proto_rawDescData
 }
 
-var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_heddle_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_heddle_v1_session_service_proto_goTypes = []any{
 	(*AttachRequest)(nil),         // 0: heddle.v1.AttachRequest
 	(*AttachResponse)(nil),        // 1: heddle.v1.AttachResponse
@@ -2339,79 +2651,87 @@ var file_heddle_v1_session_service_proto_goTypes = []any{
 	(*SkillError)(nil),            // 22: heddle.v1.SkillError
 	(*SkillsOfFolder)(nil),        // 23: heddle.v1.SkillsOfFolder
 	(*ListSkillsResponse)(nil),    // 24: heddle.v1.ListSkillsResponse
-	(*ListFeaturesRequest)(nil),   // 25: heddle.v1.ListFeaturesRequest
-	(*Feature)(nil),               // 26: heddle.v1.Feature
-	(*ListFeaturesResponse)(nil),  // 27: heddle.v1.ListFeaturesResponse
-	(*GetStatusRequest)(nil),      // 28: heddle.v1.GetStatusRequest
-	(*ExecutorStatus)(nil),        // 29: heddle.v1.ExecutorStatus
-	(*GetStatusResponse)(nil),     // 30: heddle.v1.GetStatusResponse
-	(*BackupRequest)(nil),         // 31: heddle.v1.BackupRequest
-	(*BackupResponse)(nil),        // 32: heddle.v1.BackupResponse
-	(*ShutdownRequest)(nil),       // 33: heddle.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 34: heddle.v1.ShutdownResponse
-	nil,                           // 35: heddle.v1.AttachRequest.EnvEntry
-	nil,                           // 36: heddle.v1.ReadConfigResponse.OriginsEntry
-	nil,                           // 37: heddle.v1.ExecutorStatus.LabelsEntry
-	nil,                           // 38: heddle.v1.GetStatusResponse.CountersEntry
-	(OnDisconnect)(0),             // 39: heddle.v1.OnDisconnect
-	(*structpb.Struct)(nil),       // 40: google.protobuf.Struct
-	(*structpb.Value)(nil),        // 41: google.protobuf.Value
-	(*SandboxReport)(nil),         // 42: heddle.v1.SandboxReport
+	(*ListHooksRequest)(nil),      // 25: heddle.v1.ListHooksRequest
+	(*Hook)(nil),                  // 26: heddle.v1.Hook
+	(*HooksOfFolder)(nil),         // 27: heddle.v1.HooksOfFolder
+	(*ListHooksResponse)(nil),     // 28: heddle.v1.ListHooksResponse
+	(*ListFeaturesRequest)(nil),   // 29: heddle.v1.ListFeaturesRequest
+	(*Feature)(nil),               // 30: heddle.v1.Feature
+	(*ListFeaturesResponse)(nil),  // 31: heddle.v1.ListFeaturesResponse
+	(*GetStatusRequest)(nil),      // 32: heddle.v1.GetStatusRequest
+	(*ExecutorStatus)(nil),        // 33: heddle.v1.ExecutorStatus
+	(*GetStatusResponse)(nil),     // 34: heddle.v1.GetStatusResponse
+	(*BackupRequest)(nil),         // 35: heddle.v1.BackupRequest
+	(*BackupResponse)(nil),        // 36: heddle.v1.BackupResponse
+	(*ShutdownRequest)(nil),       // 37: heddle.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 38: heddle.v1.ShutdownResponse
+	nil,                           // 39: heddle.v1.AttachRequest.EnvEntry
+	nil,                           // 40: heddle.v1.ReadConfigResponse.OriginsEntry
+	nil,                           // 41: heddle.v1.ExecutorStatus.LabelsEntry
+	nil,                           // 42: heddle.v1.GetStatusResponse.CountersEntry
+	(OnDisconnect)(0),             // 43: heddle.v1.OnDisconnect
+	(*structpb.Struct)(nil),       // 44: google.protobuf.Struct
+	(*structpb.Value)(nil),        // 45: google.protobuf.Value
+	(*SandboxReport)(nil),         // 46: heddle.v1.SandboxReport
 }
 var file_heddle_v1_session_service_proto_depIdxs = []int32{
-	39, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	35, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
-	40, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
+	43, // 0: heddle.v1.AttachRequest.on_disconnect:type_name -> heddle.v1.OnDisconnect
+	39, // 1: heddle.v1.AttachRequest.env:type_name -> heddle.v1.AttachRequest.EnvEntry
+	44, // 2: heddle.v1.AttachRequest.config:type_name -> google.protobuf.Struct
 	3,  // 3: heddle.v1.AttachResponse.attached:type_name -> heddle.v1.Attached
 	4,  // 4: heddle.v1.AttachResponse.draining:type_name -> heddle.v1.Draining
 	2,  // 5: heddle.v1.AttachResponse.notice:type_name -> heddle.v1.Notice
 	5,  // 6: heddle.v1.Attached.config_warnings:type_name -> heddle.v1.ConfigWarning
-	40, // 7: heddle.v1.UpdateSessionRequest.config:type_name -> google.protobuf.Struct
+	44, // 7: heddle.v1.UpdateSessionRequest.config:type_name -> google.protobuf.Struct
 	11, // 8: heddle.v1.ListModelsResponse.models:type_name -> heddle.v1.Model
-	40, // 9: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
-	40, // 10: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
+	44, // 9: heddle.v1.ConfigLayer.config:type_name -> google.protobuf.Struct
+	44, // 10: heddle.v1.ReadConfigResponse.config:type_name -> google.protobuf.Struct
 	14, // 11: heddle.v1.ReadConfigResponse.layers:type_name -> heddle.v1.ConfigLayer
-	36, // 12: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
+	40, // 12: heddle.v1.ReadConfigResponse.origins:type_name -> heddle.v1.ReadConfigResponse.OriginsEntry
 	17, // 13: heddle.v1.WriteConfigRequest.edits:type_name -> heddle.v1.ConfigEdit
-	41, // 14: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
+	45, // 14: heddle.v1.ConfigEdit.value:type_name -> google.protobuf.Value
 	19, // 15: heddle.v1.WriteConfigResponse.overridden:type_name -> heddle.v1.ConfigOverridden
 	14, // 16: heddle.v1.ConfigOverridden.layer:type_name -> heddle.v1.ConfigLayer
-	41, // 17: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
+	45, // 17: heddle.v1.ConfigOverridden.effective:type_name -> google.protobuf.Value
 	21, // 18: heddle.v1.SkillsOfFolder.skills:type_name -> heddle.v1.Skill
 	22, // 19: heddle.v1.SkillsOfFolder.errors:type_name -> heddle.v1.SkillError
 	23, // 20: heddle.v1.ListSkillsResponse.folders:type_name -> heddle.v1.SkillsOfFolder
-	26, // 21: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
-	37, // 22: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
-	42, // 23: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
-	29, // 24: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
-	38, // 25: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
-	0,  // 26: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
-	6,  // 27: heddle.v1.SessionService.UpdateSession:input_type -> heddle.v1.UpdateSessionRequest
-	8,  // 28: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
-	10, // 29: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
-	13, // 30: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
-	16, // 31: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
-	20, // 32: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
-	25, // 33: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
-	28, // 34: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
-	33, // 35: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
-	31, // 36: heddle.v1.CatalogService.Backup:input_type -> heddle.v1.BackupRequest
-	1,  // 37: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
-	7,  // 38: heddle.v1.SessionService.UpdateSession:output_type -> heddle.v1.UpdateSessionResponse
-	9,  // 39: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
-	12, // 40: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
-	15, // 41: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
-	18, // 42: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
-	24, // 43: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
-	27, // 44: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
-	30, // 45: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
-	34, // 46: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
-	32, // 47: heddle.v1.CatalogService.Backup:output_type -> heddle.v1.BackupResponse
-	37, // [37:48] is the sub-list for method output_type
-	26, // [26:37] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	26, // 21: heddle.v1.HooksOfFolder.hooks:type_name -> heddle.v1.Hook
+	27, // 22: heddle.v1.ListHooksResponse.folders:type_name -> heddle.v1.HooksOfFolder
+	30, // 23: heddle.v1.ListFeaturesResponse.features:type_name -> heddle.v1.Feature
+	41, // 24: heddle.v1.ExecutorStatus.labels:type_name -> heddle.v1.ExecutorStatus.LabelsEntry
+	46, // 25: heddle.v1.ExecutorStatus.report:type_name -> heddle.v1.SandboxReport
+	33, // 26: heddle.v1.GetStatusResponse.executors:type_name -> heddle.v1.ExecutorStatus
+	42, // 27: heddle.v1.GetStatusResponse.counters:type_name -> heddle.v1.GetStatusResponse.CountersEntry
+	0,  // 28: heddle.v1.SessionService.Attach:input_type -> heddle.v1.AttachRequest
+	6,  // 29: heddle.v1.SessionService.UpdateSession:input_type -> heddle.v1.UpdateSessionRequest
+	8,  // 30: heddle.v1.SessionService.Detach:input_type -> heddle.v1.DetachRequest
+	10, // 31: heddle.v1.CatalogService.ListModels:input_type -> heddle.v1.ListModelsRequest
+	13, // 32: heddle.v1.CatalogService.ReadConfig:input_type -> heddle.v1.ReadConfigRequest
+	16, // 33: heddle.v1.CatalogService.WriteConfig:input_type -> heddle.v1.WriteConfigRequest
+	20, // 34: heddle.v1.CatalogService.ListSkills:input_type -> heddle.v1.ListSkillsRequest
+	25, // 35: heddle.v1.CatalogService.ListHooks:input_type -> heddle.v1.ListHooksRequest
+	29, // 36: heddle.v1.CatalogService.ListFeatures:input_type -> heddle.v1.ListFeaturesRequest
+	32, // 37: heddle.v1.CatalogService.GetStatus:input_type -> heddle.v1.GetStatusRequest
+	37, // 38: heddle.v1.CatalogService.Shutdown:input_type -> heddle.v1.ShutdownRequest
+	35, // 39: heddle.v1.CatalogService.Backup:input_type -> heddle.v1.BackupRequest
+	1,  // 40: heddle.v1.SessionService.Attach:output_type -> heddle.v1.AttachResponse
+	7,  // 41: heddle.v1.SessionService.UpdateSession:output_type -> heddle.v1.UpdateSessionResponse
+	9,  // 42: heddle.v1.SessionService.Detach:output_type -> heddle.v1.DetachResponse
+	12, // 43: heddle.v1.CatalogService.ListModels:output_type -> heddle.v1.ListModelsResponse
+	15, // 44: heddle.v1.CatalogService.ReadConfig:output_type -> heddle.v1.ReadConfigResponse
+	18, // 45: heddle.v1.CatalogService.WriteConfig:output_type -> heddle.v1.WriteConfigResponse
+	24, // 46: heddle.v1.CatalogService.ListSkills:output_type -> heddle.v1.ListSkillsResponse
+	28, // 47: heddle.v1.CatalogService.ListHooks:output_type -> heddle.v1.ListHooksResponse
+	31, // 48: heddle.v1.CatalogService.ListFeatures:output_type -> heddle.v1.ListFeaturesResponse
+	34, // 49: heddle.v1.CatalogService.GetStatus:output_type -> heddle.v1.GetStatusResponse
+	38, // 50: heddle.v1.CatalogService.Shutdown:output_type -> heddle.v1.ShutdownResponse
+	36, // 51: heddle.v1.CatalogService.Backup:output_type -> heddle.v1.BackupResponse
+	40, // [40:52] is the sub-list for method output_type
+	28, // [28:40] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_session_service_proto_init() }
@@ -2432,7 +2752,7 @@ func file_heddle_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_session_service_proto_rawDesc), len(file_heddle_v1_session_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -227,6 +227,7 @@ const (
 	CatalogService_ReadConfig_FullMethodName   = "/heddle.v1.CatalogService/ReadConfig"
 	CatalogService_WriteConfig_FullMethodName  = "/heddle.v1.CatalogService/WriteConfig"
 	CatalogService_ListSkills_FullMethodName   = "/heddle.v1.CatalogService/ListSkills"
+	CatalogService_ListHooks_FullMethodName    = "/heddle.v1.CatalogService/ListHooks"
 	CatalogService_ListFeatures_FullMethodName = "/heddle.v1.CatalogService/ListFeatures"
 	CatalogService_GetStatus_FullMethodName    = "/heddle.v1.CatalogService/GetStatus"
 	CatalogService_Shutdown_FullMethodName     = "/heddle.v1.CatalogService/Shutdown"
@@ -248,6 +249,8 @@ type CatalogServiceClient interface {
 	WriteConfig(ctx context.Context, in *WriteConfigRequest, opts ...grpc.CallOption) (*WriteConfigResponse, error)
 	// ListSkills finds the skills that can be used in folders.
 	ListSkills(ctx context.Context, in *ListSkillsRequest, opts ...grpc.CallOption) (*ListSkillsResponse, error)
+	// ListHooks returns the hooks that the config has for folders.
+	ListHooks(ctx context.Context, in *ListHooksRequest, opts ...grpc.CallOption) (*ListHooksResponse, error)
 	// ListFeatures returns the switches of the config table "features".
 	ListFeatures(ctx context.Context, in *ListFeaturesRequest, opts ...grpc.CallOption) (*ListFeaturesResponse, error)
 	// GetStatus says what this control plane is and does.
@@ -302,6 +305,16 @@ func (c *catalogServiceClient) ListSkills(ctx context.Context, in *ListSkillsReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListSkillsResponse)
 	err := c.cc.Invoke(ctx, CatalogService_ListSkills_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *catalogServiceClient) ListHooks(ctx context.Context, in *ListHooksRequest, opts ...grpc.CallOption) (*ListHooksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListHooksResponse)
+	err := c.cc.Invoke(ctx, CatalogService_ListHooks_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -372,6 +385,8 @@ type CatalogServiceServer interface {
 	WriteConfig(context.Context, *WriteConfigRequest) (*WriteConfigResponse, error)
 	// ListSkills finds the skills that can be used in folders.
 	ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error)
+	// ListHooks returns the hooks that the config has for folders.
+	ListHooks(context.Context, *ListHooksRequest) (*ListHooksResponse, error)
 	// ListFeatures returns the switches of the config table "features".
 	ListFeatures(context.Context, *ListFeaturesRequest) (*ListFeaturesResponse, error)
 	// GetStatus says what this control plane is and does.
@@ -403,6 +418,9 @@ func (UnimplementedCatalogServiceServer) WriteConfig(context.Context, *WriteConf
 }
 func (UnimplementedCatalogServiceServer) ListSkills(context.Context, *ListSkillsRequest) (*ListSkillsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSkills not implemented")
+}
+func (UnimplementedCatalogServiceServer) ListHooks(context.Context, *ListHooksRequest) (*ListHooksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListHooks not implemented")
 }
 func (UnimplementedCatalogServiceServer) ListFeatures(context.Context, *ListFeaturesRequest) (*ListFeaturesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListFeatures not implemented")
@@ -509,6 +527,24 @@ func _CatalogService_ListSkills_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CatalogService_ListHooks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListHooksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CatalogServiceServer).ListHooks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CatalogService_ListHooks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CatalogServiceServer).ListHooks(ctx, req.(*ListHooksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _CatalogService_ListFeatures_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListFeaturesRequest)
 	if err := dec(in); err != nil {
@@ -596,6 +632,10 @@ var CatalogService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSkills",
 			Handler:    _CatalogService_ListSkills_Handler,
+		},
+		{
+			MethodName: "ListHooks",
+			Handler:    _CatalogService_ListHooks_Handler,
 		},
 		{
 			MethodName: "ListFeatures",
