@@ -61,3 +61,27 @@ func TestFoldersBesideDeniedNamesMove(t *testing.T) {
 		t.Errorf("the key can be read: %+v", o)
 	}
 }
+
+// TestDeniedBehindLinkStaysDenied: what a denied path leads to over a link stays denied when a command replaces that.
+func TestDeniedBehindLinkStaysDenied(t *testing.T) {
+	m := manager(t)
+	ws := t.TempDir()
+	if err := os.Mkdir(filepath.Join(ws, "conf"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(ws, "conf/key"), []byte("sk-secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("conf", filepath.Join(ws, "now")); err != nil {
+		t.Fatal(err)
+	}
+	p := sandbox.Policy{Level: sandbox.WorkspaceWrite, Workspace: ws, DenyRead: []string{"now/key"}}
+	run(t, acquire(t, m, p), sandbox.Cmd{Argv: []string{"sh", "-c", "rm now; ln -s /etc now"}, Dir: ws})
+	s, err := m.Acquire(t.Context(), t.Name(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := run(t, s, sandbox.Cmd{Argv: []string{"cat", "conf/key"}, Dir: ws}); strings.Contains(o.out, "sk-secret") {
+		t.Errorf("the key can be read: %+v", o)
+	}
+}

@@ -24,6 +24,7 @@ type owner struct {
 	emptyDir string
 	emptyFil string
 	stamper  *stamper
+	led      ledTo // where denied paths led first
 }
 
 func randomID() string {

@@ -107,6 +107,7 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 	if err != nil {
 		return nil, err
 	}
+	plain = o.led.with(plain)
 	if err := pl.pinDenied(binds, plain, patterns, o); err != nil {
 		return nil, err
 	}
