@@ -13,8 +13,7 @@ import (
 // folder beside the workspace that a turn wants to write in.
 func permissionsWorld(t *testing.T, wanted func(folder string) map[string]any) (w *world, folder string) {
 	t.Helper()
-	scripts := map[string][]step{}
-	w = newWorld(t, newModel(t, scripts))
+	w = newWorld(t, newModel(t, map[string][]step{}))
 	folder = nextTo(w, "out")
 	if err := os.MkdirAll(filepath.Join(folder, "deep"), 0o700); err != nil {
 		t.Fatal(err)
@@ -25,11 +24,18 @@ func permissionsWorld(t *testing.T, wanted func(folder string) map[string]any) (
 		return run("echo hello > " + filepath.Join(folder, name) + " && echo wrote-$((40+2))")
 	}
 	ask := step{call: "request_permissions", args: map[string]any{"reason": "to keep the results", "permissions": wanted(folder)}}
-	scripts["GO"] = []step{write("first"), ask, write("second"), {say: "done"}}
+	plays(w, "GO", write("first"), ask, write("second"), step{say: "done"})
 	// What was granted is told as a message of its own, and the script goes on there.
-	scripts["writable_roots"] = []step{write("second"), {say: "done"}}
-	scripts["AGAIN"] = []step{write("third"), {say: "done"}}
+	plays(w, "writable_roots", write("second"), step{say: "done"})
+	plays(w, "AGAIN", write("third"), step{say: "done"})
 	return w, folder
+}
+
+// plays sets what the model does after a word.
+func plays(w *world, word string, steps ...step) {
+	w.model.mu.Lock()
+	defer w.model.mu.Unlock()
+	w.model.scripts[word] = steps
 }
 
 // nextTo is a path beside the workspace and the home.
@@ -99,77 +105,142 @@ func TestPermissionsAreGranted(t *testing.T) {
 
 // Answers that are wider than the question, or none, grant nothing.
 func TestPermissionsAreNotWidened(t *testing.T) {
-	for name, answer := range map[string]func(folder string) map[string]any{
-		"wider": func(f string) map[string]any {
-			return map[string]any{"permissions": map[string]any{"fileSystem": map[string]any{"write": []any{filepath.Dir(f), "/"}}}}
-		},
-		"nothing": func(string) map[string]any { return map[string]any{"permissions": map[string]any{}} },
-		"deny": func(f string) map[string]any {
-			return map[string]any{"permissions": map[string]any{"fileSystem": map[string]any{"write": []any{f}, "entries": []any{
-				map[string]any{"path": map[string]any{"type": "path", "path": filepath.Join(f, "deep")}, "access": "deny"}}}}}
-		},
-		"unusable": func(string) map[string]any { return map[string]any{"decision": "accept"} },
+	w, folder := permissionsWorld(t, writeTo)
+	a := w.appServer()
+	for name, answer := range map[string]map[string]any{
+		"wider":   {"permissions": writes(filepath.Dir(folder), "/", folder+"/..")},
+		"nothing": {"permissions": map[string]any{}},
+		"deny": {"permissions": map[string]any{"fileSystem": map[string]any{"write": []any{folder}, "entries": []any{
+			map[string]any{"path": map[string]any{"type": "path", "path": filepath.Join(folder, "deep")}, "access": "deny"}}}}},
+		"reviewed":    {"permissions": writes(folder), "strictAutoReview": true},
+		"other scope": {"permissions": writes(folder), "scope": "forever"},
+		"unusable":    {"decision": "accept"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, folder := permissionsWorld(t, writeTo)
-			a := w.appServer()
-			turn := a.startTurn(a.startThread(), "GO")
-			q := a.await("the question", 30*time.Second, askedPermissions)
-			a.send(map[string]any{"id": q.ID, "result": answer(folder)})
-			if got := a.awaitTurn(turn, 30*time.Second); got != "completed" {
-				t.Fatalf("turn %s", got)
-			}
-			if there(filepath.Join(folder, "second")) {
-				t.Error("the folder was written")
-			}
-			a.close()
-		})
+		turn := a.startTurn(a.startThread(), "GO")
+		q := a.await("the question", 30*time.Second, func(m message) bool { return askedPermissions(m) && m.Params["turnId"] == turn })
+		a.send(map[string]any{"id": q.ID, "result": answer})
+		if got := a.awaitTurn(turn, 30*time.Second); got != "completed" {
+			t.Fatalf("%s: turn %s", name, got)
+		}
+		if there(filepath.Join(folder, "second")) {
+			t.Errorf("%s: the folder was written", name)
+		}
 	}
+	// A part of what was asked is granted as that part.
+	turn := a.startTurn(a.startThread(), "GO")
+	q := a.await("the question", 30*time.Second, func(m message) bool { return askedPermissions(m) && m.Params["turnId"] == turn })
+	plays(w, "writable_roots", run("cd "+folder+"; echo a > deep/in; echo b > second"), step{say: "done"})
+	a.send(map[string]any{"id": q.ID, "result": map[string]any{"permissions": writes(filepath.Join(folder, "deep"))}})
+	if got := a.awaitTurn(turn, 30*time.Second); got != "completed" {
+		t.Fatalf("turn %s", got)
+	}
+	if !there(filepath.Join(folder, "deep/in")) || there(filepath.Join(folder, "second")) {
+		t.Error("the part that was granted is not what can be written")
+	}
+	a.close()
 }
 
-// What can never be granted is not even asked about, and a link is shown as what
-// it leads to.
+func writes(folders ...string) map[string]any {
+	return map[string]any{"fileSystem": map[string]any{"write": folders}}
+}
+
+// What can never be granted is not even asked about, whatever form it has; the
+// model is told why.
 func TestPermissionsThatAreNotAsked(t *testing.T) {
-	for name, wanted := range map[string]func(folder string) map[string]any{
-		"root":        func(string) map[string]any { return writeTo("/") },
-		"system":      func(string) map[string]any { return writeTo("/etc") },
-		"heddle home": func(f string) map[string]any { return writeTo(filepath.Join(filepath.Dir(f), "home")) },
-		"above it":    func(f string) map[string]any { return writeTo(filepath.Dir(f)) },
-		"dots":        func(f string) map[string]any { return writeTo(f + "/../home") },
-		"protected":   func(f string) map[string]any { return writeTo(filepath.Join(filepath.Dir(f), "ws/.git")) },
-		"relative":    func(string) map[string]any { return writeTo("../home") },
-		"link":        func(f string) map[string]any { return writeTo(filepath.Join(filepath.Dir(f), "link")) },
-		"no folder":   func(f string) map[string]any { return writeTo(filepath.Join(f, "missing")) },
-		"bad form":    func(string) map[string]any { return map[string]any{"file_system": map[string]any{"write": "/x"}} },
-		"empty":       func(string) map[string]any { return map[string]any{} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w, folder := permissionsWorld(t, wanted)
-			if err := os.Symlink(w.home, nextTo(w, "link")); err != nil {
-				t.Fatal(err)
-			}
-			a := w.appServer()
-			if got := a.awaitTurn(a.startTurn(a.startThread(), "GO"), 30*time.Second); got != "completed" {
-				t.Fatalf("turn %s", got)
-			}
-			if n := a.count("item/permissions/requestApproval"); n != 0 || there(filepath.Join(folder, "second")) {
-				t.Errorf("asked %d times", n)
-			}
-			a.close()
-		})
+	w, folder := permissionsWorld(t, writeTo)
+	if err := os.Symlink(w.home, nextTo(w, "link")); err != nil {
+		t.Fatal(err)
 	}
-	t.Run("never", func(t *testing.T) {
-		w, folder := permissionsWorld(t, writeTo)
-		a := w.appServer()
-		th := a.call("thread/start", map[string]any{"cwd": w.workspace, "approvalPolicy": "never"})
-		if got := a.awaitTurn(a.startTurn(th["thread"].(map[string]any)["id"].(string), "GO"), 30*time.Second); got != "completed" {
-			t.Fatalf("turn %s", got)
+	a := w.appServer()
+	cases := map[string]struct {
+		wanted map[string]any
+		told   string
+	}{
+		"root":       {writeTo("/"), "too wide"},
+		"system":     {writeTo("/etc"), "too wide"},
+		"kernel":     {writeTo("/proc/self"), "belongs to the system"},
+		"home":       {writeTo(w.home), "data of the control plane"},
+		"above-home": {writeTo(filepath.Dir(w.home)), "too wide"},
+		"dots":       {writeTo(folder + "/../home"), "data of the control plane"},
+		"relative":   {writeTo("../home"), "data of the control plane"},
+		"link":       {writeTo(nextTo(w, "link")), "data of the control plane"},
+		"protected":  {writeTo(filepath.Join(w.workspace, ".git")), "is protected"},
+		"missing":    {writeTo(filepath.Join(folder, "missing")), "no folder that exists"},
+		"file":       {writeTo(filepath.Join(w.home, "config.toml")), "no folder that exists"},
+		"bad-form":   {map[string]any{"file_system": map[string]any{"write": "/x"}}, "failed to parse function arguments"},
+		"empty":      {map[string]any{}, "at least one permission"},
+	}
+	for name, c := range cases {
+		plays(w, "TRY-"+name+";", step{call: "request_permissions", args: map[string]any{"permissions": c.wanted}}, step{say: "done"})
+	}
+	never := a.call("thread/start", map[string]any{"cwd": w.workspace, "approvalPolicy": "never"})["thread"].(map[string]any)["id"].(string)
+	asks := a.startThread()
+	try := func(name, thread, prompt, told string) {
+		t.Helper()
+		if got := a.awaitTurn(a.startTurn(thread, prompt), 30*time.Second); got != "completed" {
+			t.Fatalf("%s: turn %s", name, got)
 		}
-		if n := a.count("item/permissions/requestApproval"); n != 0 || there(filepath.Join(folder, "second")) {
-			t.Errorf("asked %d times", n)
+		w.model.mu.Lock()
+		defer w.model.mu.Unlock()
+		last := w.model.requests[len(w.model.requests)-1]
+		if at := strings.LastIndex(last, "function_call_output"); at < 0 || !strings.Contains(last[at:], told) {
+			t.Errorf("%s: the model was not told %q", name, told)
 		}
-		a.close()
-	})
+	}
+	for name, c := range cases {
+		try(name, asks, "TRY-"+name+";", c.told)
+	}
+	plays(w, "TRY-never;", step{call: "request_permissions", args: map[string]any{"permissions": writeTo(folder)}}, step{say: "done"})
+	try("never", never, "TRY-never;", "nobody is asked")
+	if n := a.count("item/permissions/requestApproval"); n != 0 {
+		t.Errorf("asked %d times", n)
+	}
+	a.close()
+}
+
+// A link is shown as what it leads to, and a folder that leads elsewhere by the
+// time of the answer is not granted.
+func TestPermissionsAreForWhatWasShown(t *testing.T) {
+	w, folder := permissionsWorld(t, func(f string) map[string]any { return writeTo(filepath.Join(filepath.Dir(f), "link")) })
+	if err := os.Symlink(folder, nextTo(w, "link")); err != nil {
+		t.Fatal(err)
+	}
+	a := w.appServer()
+	turn := a.startTurn(a.startThread(), "GO")
+	q := a.await("the question", 30*time.Second, askedPermissions)
+	if shownFolders(q) != "["+folder+"]" {
+		t.Errorf("asked %v", q.Params)
+	}
+	other := nextTo(w, "other")
+	if err := os.Rename(folder, other); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, folder); err != nil {
+		t.Fatal(err)
+	}
+	a.send(map[string]any{"id": q.ID, "result": map[string]any{"permissions": q.Params["permissions"], "scope": "session"}})
+	if got := a.awaitTurn(turn, 30*time.Second); got != "completed" {
+		t.Fatalf("turn %s", got)
+	}
+	if there(filepath.Join(other, "second")) {
+		t.Error("the folder was written")
+	}
+	a.close()
+}
+
+// A process that was started under the grant of a turn ends with it.
+func TestPermissionsEndForProcessesToo(t *testing.T) {
+	w, folder := permissionsWorld(t, writeTo)
+	plays(w, "writable_roots", runFor("echo begun > "+filepath.Join(folder, "second")+"; sleep 3600", 300), step{say: "done"})
+	a := w.appServer()
+	turn := a.startTurn(a.startThread(), "GO")
+	q := a.await("the question", 30*time.Second, askedPermissions)
+	a.send(map[string]any{"id": q.ID, "result": map[string]any{"permissions": q.Params["permissions"]}})
+	if got := a.awaitTurn(turn, 30*time.Second); got != "completed" || !there(filepath.Join(folder, "second")) {
+		t.Fatalf("turn %s", got)
+	}
+	w.eventually("the process ends with the turn", 10*time.Second, func() bool { return !w.running("sleep 3600") })
+	a.close()
 }
 
 // A question that is open when the control plane is killed is put again, with the
