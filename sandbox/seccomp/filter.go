@@ -71,11 +71,12 @@ const (
 	jeq   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	jge   = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 	jset  = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+	ja    = unix.BPF_JMP | unix.BPF_JA
 	ret   = unix.BPF_RET | unix.BPF_K
 )
 
-// program builds the filter. Blocks for calls whose arguments matter come first, each ending in a return, then
-// the list of refused calls.
+// program builds the filter. The refused calls come first, so that no block can let one of them pass, then a block
+// for each call whose arguments matter, each ending in a return.
 func program(o Options) []unix.SockFilter {
 	errno := func(e unix.Errno) unix.SockFilter { return stmt(ret, retErrno|uint32(e)) }
 	p := []unix.SockFilter{
@@ -87,6 +88,20 @@ func program(o Options) []unix.SockFilter {
 	if foreignFrom != 0 {
 		p = append(p, jump(jge, foreignFrom, 0, 1), errno(unix.ENOSYS))
 	}
+	calls := append(append([]uint32{}, refused...), refusedArch...)
+	if !o.Supervised {
+		calls = append(calls, unix.SYS_PIDFD_GETFD)
+	}
+	if o.Alone {
+		calls = append(calls, aloneRefused...)
+	}
+	if o.Frozen {
+		calls = append(append(calls, frozenRefused...), frozenArch...)
+	}
+	for i, nr := range calls {
+		p = append(p, jump(jeq, nr, len(calls)-i, 0))
+	}
+	p = append(p, stmt(ja, 1), errno(unix.EPERM))
 	block := func(nr uint32, body ...unix.SockFilter) {
 		p = append(p, jump(jeq, nr, 0, len(body)))
 		p = append(p, body...)
@@ -112,20 +127,7 @@ func program(o Options) []unix.SockFilter {
 	}
 	block(unix.SYS_SOCKET, stmt(ldAbs, offArg0), jump(jeq, unix.AF_UNIX, 3, 0), jump(jeq, unix.AF_INET, 2, 0),
 		jump(jeq, unix.AF_INET6, 1, 0), jump(jeq, unix.AF_NETLINK, 0, 1), stmt(ret, retAllow), errno(unix.EAFNOSUPPORT))
-	calls := append(append([]uint32{}, refused...), refusedArch...)
-	if !o.Supervised {
-		calls = append(calls, unix.SYS_PIDFD_GETFD)
-	}
-	if o.Alone {
-		calls = append(calls, aloneRefused...)
-	}
-	if o.Frozen {
-		calls = append(append(calls, frozenRefused...), frozenArch...)
-	}
-	for i, nr := range calls {
-		p = append(p, jump(jeq, nr, len(calls)-i, 0))
-	}
-	return append(p, stmt(ret, retAllow), errno(unix.EPERM))
+	return append(p, stmt(ret, retAllow))
 }
 
 const tiocLinux = 0x541c
