@@ -186,6 +186,11 @@ func (o *hookOutput) take(c *executorv1.OutputChunk) error {
 	if c.GetStream() == 2 {
 		buf = &o.stderr
 	}
+	if c.GetOffset() != int64(len(*buf)) {
+		// What came before was taken by a control plane that is gone, or was cut.
+		o.cut = true
+		return nil
+	}
 	room := maxHookOutput - len(*buf)
 	o.cut = o.cut || len(c.GetData()) > room || c.GetDropped() > 0
 	*buf = append(*buf, c.GetData()[:min(room, len(c.GetData()))]...)
@@ -225,42 +230,13 @@ func (t *turn) hookCommand(ctx context.Context, h hook.Hook, id string, input []
 		// The processes of the turn are gone before its end is.
 		_ = handle.Interrupt(after)
 		if _, err := handle.Result(after); err != nil {
-			_ = handle.Terminate(context.WithoutCancel(ctx))
+			t.lt.kill(handle)
 		}
 	}
 	if err == nil {
 		time.AfterFunc(settleAfter, handle.Settle)
 	}
 	return out, res, err
-}
-
-// pastHook is how a hook ended before a restart, nil when it did not run.
-func (t *turn) pastHook(id, hash string) *heddlev1.HookRun {
-	if t.resume == nil {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	run := t.resume.hooks[id]
-	delete(t.resume.hooks, id)
-	// A turn that goes on asks its model again, and then stops anew.
-	if run.GetHash() != hash || run.GetEventName() == hook.Stop {
-		return nil
-	}
-	return run
-}
-
-// closeHooks ends the runs that a restart cut off. Whether they did what they
-// were to do is not known, and they are not run again (I3).
-func (t *turn) closeHooks() {
-	for _, run := range t.resume.hooks {
-		if run.GetStatus() != hook.Running {
-			continue
-		}
-		hook.Fail(run, hookUnknown)
-		run.CompletedAtMs = t.agent.now()
-		t.record(hookCompleted(t.id(), run))
-	}
 }
 
 // hookContexts are what hooks tell the model besides.

@@ -238,6 +238,39 @@ func TestHooksRefuseAndEnd(t *testing.T) {
 	}
 }
 
+// A hook may change what is run and what the model is told; it has no more rights
+// than the thread's commands.
+func TestHooksChange(t *testing.T) {
+	patch := "*** Begin Patch\n*** Add File: new.txt\n+x\n*** End Patch"
+	m := newModel(t, map[string][]step{"GO": {run("echo given"), {call: "apply_patch", args: map[string]any{"input": patch}}, {say: "done"}}})
+	w := hooked(t, m,
+		hookTOML("PreToolUse", "Bash", `touch mark || echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"echo changed"}}}'`),
+		hookTOML("PreToolUse", "Edit", `cat >&2; exit 2`),
+		hookTOML("PostToolUse", "Bash", `grep -q '"tool_response":"changed' && echo '{"decision":"block","reason":"told instead","hookSpecificOutput":{"hookEventName":"PostToolUse","additionalContext":"and this"}}'`))
+	a := w.experimental()
+	defer a.close()
+	a.trustHooks()
+	thread, _ := a.call("thread/start", map[string]any{"cwd": w.workspace, "sandbox": "read-only"})["thread"].(map[string]any)
+	if got := a.awaitTurn(a.startTurn(fmt.Sprint(thread["id"]), "GO"), 60*time.Second); got != "completed" {
+		t.Fatalf("turn %s", got)
+	}
+	if cmds := a.completed("commandExecution"); len(cmds) != 1 || !strings.Contains(fmt.Sprint(cmds[0]["command"]), "echo changed") {
+		t.Errorf("commands %v", cmds)
+	}
+	if isThere(filepath.Join(w.workspace, "mark")) {
+		t.Error("the hook wrote under read-only")
+	}
+	if runs := a.hookRuns(); len(runs) != 3 || runs[1] != "postToolUse blocked context=and this feedback=told instead" || !strings.Contains(runs[2], `preToolUse blocked feedback={"session_id"`) ||
+		!strings.Contains(runs[2], `"tool_name":"apply_patch","tool_input":{"command":"*** Begin Patch\n`) {
+		t.Errorf("runs %q", runs)
+	}
+	for _, s := range []string{`"output":"told instead"`, "and this", "Command blocked by PreToolUse hook: "} {
+		if !strings.Contains(m.asked(), s) {
+			t.Errorf("the model was not told %q", s)
+		}
+	}
+}
+
 func isThere(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
