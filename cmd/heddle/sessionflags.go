@@ -21,6 +21,7 @@ type sessionFlags struct {
 	ignoreUserConfig bool
 	ignoreRules      bool
 	strict           bool
+	bypassHookTrust  bool
 }
 
 func (f *sessionFlags) add(fs *pflag.FlagSet) {
@@ -28,6 +29,7 @@ func (f *sessionFlags) add(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.enable, "enable", nil, "switch a `feature` on (features.NAME=true)")
 	fs.StringArrayVar(&f.disable, "disable", nil, "switch a `feature` off (features.NAME=false)")
 	fs.StringVarP(&f.profile, "profile", "p", "", "config `profile` to lay over the user config")
+	fs.BoolVar(&f.bypassHookTrust, "dangerously-bypass-hook-trust", false, "run the hooks of the config without asking whether they are trusted; only where their files are")
 	fs.BoolVar(&f.strict, "strict-config", false, "fail on config keys that are not known")
 }
 
@@ -46,6 +48,9 @@ func (f *sessionFlags) overrides() (map[string]any, error) {
 	}
 	for _, name := range f.disable {
 		out["features."+name] = false
+	}
+	if f.bypassHookTrust {
+		out["bypass_hook_trust"] = true
 	}
 	return out, nil
 }

@@ -90,6 +90,7 @@ func schema() *node {
 		"project_root_markers":    list,
 		"profile":                 t,
 		"hooks":                   {kind: table, each: open},
+		"bypass_hook_trust":       b,
 		"tools":                   {kind: table, each: &node{kind: boolean, orTable: &node{kind: table, each: open}}},
 		"features":                {kind: table, each: open},
 		"web_search":              oneOf("disabled", "cached", "live", "indexed"),

@@ -3,8 +3,8 @@
 // answer; it starts nothing.
 //
 // A hook runs only when the person's own config holds the SHA-256 of its
-// definition (hooks.state.<key>.trusted_hash), whichever file it comes from. The
-// hash is that of the reference client, so that one trust serves both.
+// definition (hooks.state.<key>.trusted_hash), whichever file it comes from, or
+// the session was started to do without (bypass_hook_trust). The hash is that of the reference client, so that one trust serves both.
 //
 // All functions are pure and safe for concurrent use.
 package hook
@@ -97,6 +97,8 @@ type Hook struct {
 	Hash, Trust string
 
 	pattern *regexp.Regexp
+	// bypass is true where the session does without trust.
+	bypass bool
 }
 
 // RunID names a run of the hook, for a tool call when callID is not empty.
@@ -109,7 +111,7 @@ func (h Hook) RunID(callID string) string {
 }
 
 // Runs reports whether the hook may run.
-func (h Hook) Runs() bool { return h.Enabled && h.Trust == "trusted" }
+func (h Hook) Runs() bool { return h.Enabled && (h.Trust == "trusted" || h.bypass) }
 
 // Matches reports whether the hook is meant for one of some names of a subject.
 func (h Hook) Matches(names ...string) bool {
@@ -135,11 +137,15 @@ func compile(matcher string) (*regexp.Regexp, error) {
 // Of returns the hooks of a config, those of the person first, and what is wrong
 // with them.
 func Of(c *config.Config) (hooks []Hook, warnings []string) {
-	state := map[string]any{}
+	state, bypass := map[string]any{}, false
 	layers := slices.Clone(c.Layers())
 	slices.Reverse(layers)
 	for _, l := range layers {
 		table, _ := l.Tree["hooks"].(map[string]any)
+		// Only who started the session may do without trust.
+		if on, ok := l.Tree["bypass_hook_trust"].(bool); ok && l.File == "" {
+			bypass = on
+		}
 		// A project does not say what is trusted.
 		if s, ok := table["state"].(map[string]any); ok && l.Kind != "project" {
 			for k, v := range s {
@@ -159,7 +165,7 @@ func Of(c *config.Config) (hooks []Hook, warnings []string) {
 		hooks = hooks[:MaxHooks]
 	}
 	for i := range hooks {
-		hooks[i].Order = int64(i)
+		hooks[i].Order, hooks[i].bypass = int64(i), bypass
 	}
 	return hooks, warnings
 }

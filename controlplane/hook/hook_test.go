@@ -81,6 +81,24 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
+// Only a session does without trust, no file.
+func TestBypass(t *testing.T) {
+	h := config.Home{Dir: t.TempDir()}
+	if err := os.WriteFile(h.Path(), []byte("bypass_hook_trust = true\n[[hooks.Stop]]\nhooks=[{type=\"command\", command=\"x\"}]\n[projects.\"/p\"]\ntrust_level=\"trusted\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, over := range []map[string]any{nil, {"bypass_hook_trust": true}, {"bypass_hook_trust": false}} {
+		c, err := config.Load(config.Options{Home: h, Overrides: over, Cwd: "/p", Project: &config.Project{Dir: "/p/.codex", Data: []byte("bypass_hook_trust = true\n")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hooks, _ := Of(c)
+		if len(hooks) != 1 || hooks[0].Trust != "untrusted" || hooks[0].Runs() != (over["bypass_hook_trust"] == true) {
+			t.Errorf("%v: %+v", over, hooks)
+		}
+	}
+}
+
 func TestMatches(t *testing.T) {
 	for _, c := range []struct {
 		matcher, name string

@@ -271,6 +271,18 @@ func TestHooksChange(t *testing.T) {
 	}
 }
 
+// A session may do without trust.
+func TestHooksBypassTrust(t *testing.T) {
+	m := newModel(t, map[string][]step{"GO": {run("echo never"), {say: "the end"}}})
+	w := hooked(t, m, hookTOML("PreToolUse", "", "echo guarded >&2; exit 2"))
+	if r := w.exec("--dangerously-bypass-hook-trust", "GO"); r.code != 0 || !strings.Contains(r.stdout, "the end") {
+		t.Fatalf("%+v", r)
+	}
+	if !strings.Contains(m.asked(), "Command blocked by PreToolUse hook: guarded. Command: echo never") {
+		t.Error("the hook did not run")
+	}
+}
+
 func isThere(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
