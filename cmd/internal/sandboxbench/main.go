@@ -282,50 +282,6 @@ func rate(width int, f func(i int) error) (float64, error) {
 	return float64(done.Load()) / time.Since(begin).Seconds(), errors.Join(errs...)
 }
 
-func (b *bench) idle(ctx context.Context, n int) error {
-	if n == 0 {
-		return nil
-	}
-	before, err := available()
-	if err != nil {
-		return err
-	}
-	begin := time.Now()
-	for i := range n {
-		if _, err := b.acquire(ctx, b.m, "idle"+strconv.Itoa(i)); err != nil {
-			return err
-		}
-	}
-	made := time.Since(begin)
-	after, err := available()
-	if err != nil {
-		return err
-	}
-	each := float64(before-after) / float64(n) / 1024
-	b.line("%d idle sandboxes\t\t%.2f MiB each\tmade in %s", n, each, made.Round(time.Millisecond))
-	switch {
-	case each <= 0: // others gave memory back meanwhile
-		b.aims = append(b.aims, aim{"an idle sandbox", "not measurable now", "2 MiB", "?"})
-	default:
-		b.aim("an idle sandbox", fmt.Sprintf("%.2f MiB", each), each <= 2, "2 MiB")
-	}
-	return nil
-}
-
-// available is the machine's MemAvailable in KiB.
-func available() (int64, error) {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			return strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-		}
-	}
-	return 0, errors.New("MemAvailable is not in /proc/meminfo")
-}
-
 func timed(f func() error) (time.Duration, error) {
 	begin := time.Now()
 	err := f()
