@@ -25,7 +25,7 @@ func (b *box) startContained(theirs int) error {
 		Mask:     []string{"/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats"},
 	}
 	spec.Hostname, _ = os.Hostname()
-	spec.Covers, spec.EmptyDir, spec.EmptyFile = b.plan.coverList, b.plan.emptyDir, b.plan.emptyFile
+	spec.Covers, spec.EmptyDir, spec.EmptyFile = b.plan.covering(), b.plan.emptyDir, b.plan.emptyFile
 	if spec.Rootless {
 		spec.Caps = []string{"CAP_SETFCAP"} // to map ids in the nested namespace; the guest drops it there
 	} else {

@@ -95,7 +95,10 @@ type denyTree struct {
 	tops    []*denyDir
 	kinds   map[uint64]stampKind
 	dirs    int
+	hits    int
 	found   map[string]denied // by path
+	changed bool              // since found was collected
+	fine    bool              // the covers hide all that was found
 }
 
 // denied is one match.
@@ -129,14 +132,31 @@ func newDenyTree(patterns []denial, s *stamper) *denyTree {
 
 // look finds what matches now.
 func (t *denyTree) look() error {
-	t.found, t.dirs = map[string]denied{}, 0
+	t.dirs, t.hits = 0, 0
+	t.changed = t.changed || t.found == nil
 	now := t.stamper.now()
 	for _, d := range t.tops {
 		if err := t.visit(d, now); err != nil {
 			return err
 		}
 	}
+	if t.changed {
+		t.found, t.changed, t.fine = make(map[string]denied, t.hits), false, false
+		for _, d := range t.tops {
+			t.collect(d)
+		}
+	}
 	return nil
+}
+
+// collect takes what matched in a folder and below it.
+func (t *denyTree) collect(d *denyDir) {
+	for at, m := range d.match {
+		t.found[at] = m
+	}
+	for _, k := range d.kids {
+		t.collect(k)
+	}
 }
 
 func (t *denyTree) visit(d *denyDir, now moment) error {
@@ -145,6 +165,7 @@ func (t *denyTree) visit(d *denyDir, now moment) error {
 	}
 	st, ok := lstat(d.path)
 	if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		t.changed = t.changed || d.ctime != 0
 		d.ctime, d.kids, d.match = 0, nil, nil
 		return nil
 	}
@@ -155,15 +176,14 @@ func (t *denyTree) visit(d *denyDir, now moment) error {
 			kind = stampKindOf(d.path)
 			t.kinds[st.Dev] = kind
 		}
+		t.changed = true
 		d.id, d.ctime, d.again = id, ctime, !kind.before(ctime, now.today())
 		if err := d.read(); err != nil {
 			return fmt.Errorf("denied paths: %w", err)
 		}
 	}
-	for name, m := range d.match {
-		if t.found[name] = m; len(t.found) > maxMatches {
-			return fmt.Errorf("denied paths: more than %d match; deny a folder that holds them", maxMatches)
-		}
+	if t.hits += len(d.match); t.hits > maxMatches {
+		return fmt.Errorf("denied paths: more than %d match; deny a folder that holds them", maxMatches)
 	}
 	for _, k := range d.kids {
 		if err := t.visit(k, now); err != nil {
@@ -267,20 +287,24 @@ func step(patterns [][]string, name string) (hit bool, rest [][]string) {
 	return false, rest
 }
 
-// uncovered returns a match that the covers do not hide.
+// uncovered returns a match that the covers do not hide. Once they hide all, they do so until something changes.
 func (t *denyTree) uncovered(covered map[string]denied) (string, bool) {
+	if t.fine {
+		return "", false
+	}
 	for at, m := range t.found {
 		if c, ok := covered[at]; !ok || c != m {
 			return at, true
 		}
 	}
+	t.fine = true
 	return "", false
 }
 
 // inMatched reports whether a path lies in a folder that is denied as a whole.
 func (pl *plan) inMatched(at string) bool {
-	for d := filepath.Dir(at); d != "/"; d = filepath.Dir(d) {
-		if pl.matched[d].dir {
+	for i := strings.LastIndexByte(at, '/'); i > 0; i = strings.LastIndexByte(at[:i], '/') {
+		if pl.matched[at[:i]].dir {
 			return true
 		}
 	}
@@ -304,6 +328,9 @@ func (pl *plan) pinDenied(binds map[string]guestproto.Mount, plain []string, pat
 		}
 	}
 	bound := slices.DeleteFunc(slices.Clone(patterns), pl.everywhere)
+	if len(bound) == 0 {
+		return nil
+	}
 	for _, at := range slices.Sorted(mapKeys(pl.matched)) {
 		if !slices.ContainsFunc(bound, func(d denial) bool { return within(at, d.base) }) {
 			continue
@@ -327,11 +354,17 @@ func (pl *plan) denyMatched(o *owner) {
 	if pl.denyTree == nil {
 		return
 	}
+	dir, inside := "", false
 	plain := pl.denied // not those that are added here
-	for at, m := range pl.matched {
+	// Neighbours together: each folder is walked to once.
+	for _, at := range slices.Sorted(mapKeys(pl.matched)) {
+		m := pl.matched[at]
+		if d := filepath.Dir(at); d != dir {
+			dir, inside = d, pl.inMatched(at)
+		}
 		reachable := slices.ContainsFunc(pl.roots, func(r string) bool { return within(at, r) }) || within(at, pl.dir)
 		switch {
-		case pl.hidden(at) && !reachable, pl.inMatched(at), slices.ContainsFunc(plain, func(d string) bool { return within(at, d) }):
+		case pl.hidden(at) && !reachable, inside, slices.ContainsFunc(plain, func(d string) bool { return within(at, d) }):
 		case m.dir && pl.emptyDir == "": // from which the others are made
 			pl.emptyDir = at
 			pl.deny(at, o)
@@ -339,7 +372,20 @@ func (pl *plan) denyMatched(o *owner) {
 			pl.emptyFile = at
 			pl.deny(at, o)
 		default:
-			pl.coverList = append(pl.coverList, guestproto.Cover{Path: at, Dir: m.dir})
+			pl.coverList = append(pl.coverList, at)
 		}
 	}
+}
+
+// covering is the list of covers as the helper reads it.
+func (pl *plan) covering() []byte {
+	var b []byte
+	for _, at := range pl.coverList {
+		kind := byte('f')
+		if pl.matched[at].dir {
+			kind = 'd'
+		}
+		b = append(append(append(b, kind), at...), 0)
+	}
+	return b
 }

@@ -12,16 +12,23 @@ import (
 // devices are bound from the host one by one.
 var deviceNodes = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
+// mountLine is about what a line of the mount table takes beside the mount point.
+const mountLine = 192
+
 // checkMounts compares the writable mounts that the guest sees with those that were asked for. Commands of another
 // sandbox may have changed paths of the workspace while these mounts were made, so that one landed elsewhere.
 func (b *box) checkMounts(ctx context.Context) error {
-	a, err := b.call(ctx, guestproto.KFile, guestproto.File{Op: guestproto.OpMounts}.Encode())
+	size := int64(64 << 10)
+	for _, c := range b.plan.coverList {
+		size += int64(len(c)) + mountLine
+	}
+	a, err := b.call(ctx, guestproto.KFile, guestproto.File{Op: guestproto.OpMounts, Max: size}.Encode())
 	if err != nil {
 		return err
 	}
 	hidden := make(map[string]bool, len(b.plan.coverList))
 	for _, c := range b.plan.coverList {
-		hidden[c.Path] = true
+		hidden[c] = true
 	}
 	if at := straying(string(a.Body), b.plan.mounts, hidden); at != "" {
 		return fmt.Errorf("a mount at %s was not asked for: a path changed while the sandbox was set up", at)

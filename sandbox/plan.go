@@ -35,7 +35,7 @@ type plan struct {
 	denied              []string // directories that are hidden as a whole
 	denyTree            *denyTree
 	matched             map[string]denied
-	coverList           []guestproto.Cover
+	coverList           []string // the others
 	emptyDir, emptyFile string
 	gitNote             string // why a .git is protected although GitCommit was asked for
 	covers              string // prefix of the empty things that hide paths

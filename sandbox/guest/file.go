@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"sort"
@@ -24,7 +25,7 @@ func (s *server) file(m *guestproto.Msg) {
 		return
 	}
 	if f.Op == guestproto.OpMounts {
-		b, err := os.ReadFile("/proc/self/mountinfo")
+		b, err := mountTable(f.Max)
 		if err != nil {
 			s.reply(m.ID, failure(err))
 			return
@@ -204,6 +205,19 @@ func rename(p place, f guestproto.File) error {
 		flags = unix.RENAME_NOREPLACE
 	}
 	return unix.Renameat2(from, fromName, to, toName, flags)
+}
+
+// mountTable reads the mounts of the sandbox into about size bytes at once: there may be many thousands, and memory that
+// grows step by step is paid for at each.
+func mountTable(size int64) ([]byte, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := bytes.NewBuffer(make([]byte, 0, min(max(size, 4<<10), guestproto.MaxBody)))
+	_, err = b.ReadFrom(f)
+	return b.Bytes(), err
 }
 
 // verify describes names as the sandbox sees them, without following any link, so that the owner can compare

@@ -45,15 +45,9 @@ type Box struct {
 	ReadOnly          []string // paths under /proc to make read-only
 	Mask              []string
 	// Covers are further paths to hide, by the thousand: after the mounts each gets what is mounted at EmptyDir or
-	// EmptyFile by then.
-	Covers              []Cover
+	// EmptyFile by then. Each is the letter d for a directory or f for a file, the path, and a zero byte.
+	Covers              []byte
 	EmptyDir, EmptyFile string
-}
-
-// Cover is a path that is hidden.
-type Cover struct {
-	Path string
-	Dir  bool
 }
 
 // IDRange is a run of user or group ids.

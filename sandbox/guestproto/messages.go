@@ -162,7 +162,7 @@ const (
 	OpVerify // like OpStat for many paths (Data: encoded strings), with the read-only flag of the mount
 	OpMkdir
 	OpCopy   // FlagRecursive for a tree
-	OpMounts // answers with the guest's mount table
+	OpMounts // answers with the guest's mount table, of about Max bytes
 )
 
 // Changes reports whether the action may change files.
