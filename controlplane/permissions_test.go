@@ -196,3 +196,31 @@ func TestNothingIsGrantedWithoutAnAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A question is about the policy that it was asked under: with another one in
+// force by the time of the answer, nothing is granted.
+func TestPermissionsAreForTheirPolicy(t *testing.T) {
+	r := newRig(t)
+	r.model.script(calls(askNetwork("c1")), calls(shell("c2", "echo a")), speak("m", "ok"))
+	ctx, th := r.thread(asking(t, "on-request"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	a := f.approval()
+	readOnly := &heddlev1.ThreadSettings{Sandbox: &heddlev1.SandboxPolicy{
+		Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY, Network: heddlev1.NetworkMode_NETWORK_MODE_OFF}}
+	if _, err := r.threads.UpdateSettings(ctx, &heddlev1.UpdateSettingsRequest{ThreadId: th.GetId(), Settings: readOnly}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.approvals.ResolveApproval(ctx, &heddlev1.ResolveApprovalRequest{
+		ThreadId: th.GetId(), ApprovalId: a.GetId(), Decision: heddlev1.Decision_DECISION_ACCEPT, Answer: grantAll(t, "session"),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.turnEnd()
+	if out := r.model.output("c1"); !strings.Contains(out, "policy was changed") {
+		t.Errorf("the model was told %q", out)
+	}
+	if got := networks(r); len(got) != 1 || got[0] != heddlev1.NetworkMode_NETWORK_MODE_OFF {
+		t.Errorf("networks of the commands: %v", got)
+	}
+}

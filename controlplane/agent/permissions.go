@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/heddle-dev/heddle/controlplane/approval"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
 )
 
 // permissionsFailed begins what the model is told where nothing was granted for a
@@ -47,7 +49,8 @@ func (t *turn) askPermissions(ctx context.Context, c *heddlev1.ToolCall, args *t
 	if asked.GetNetwork() {
 		risk = heddlev1.Risk_RISK_HIGH
 	}
-	a, err := t.newApproval(&heddlev1.Item{Id: c.GetCallId(), StartedAtMs: t.agent.now()}, clipText(args.Reason, maxOneText), risk, nil)
+	a, err := t.newApproval(&heddlev1.Item{Id: c.GetCallId(), StartedAtMs: t.agent.now()}, clipText(args.Reason, maxOneText), risk,
+		actionhash.Permissions(asked, t.lt.currentSettings().GetSandbox()))
 	if err != nil {
 		return text(permissionsFailed + err.Error())
 	}
@@ -222,6 +225,9 @@ func (t *turn) putInForce(ctx context.Context, a *heddlev1.Approval, g *heddlev1
 	if why := approval.DecidePermissions(s.GetApprovalPolicy(), s.GetGranularApproval(), s.GetSandbox().GetLevel()); why != "" {
 		return errors.New(why) // the settings were changed meanwhile
 	}
+	if !unchanged(a, s) {
+		return errors.New("the working folder or the sandbox policy was changed since it was asked")
+	}
 	places, err := t.locateFolders(ctx, g.GetWrite())
 	if err != nil {
 		return err
@@ -247,15 +253,29 @@ func (t *turn) putInForce(ctx context.Context, a *heddlev1.Approval, g *heddlev1
 		return err
 	}
 	g.ApprovalId, g.TurnId, g.GrantedAtMs = a.GetId(), t.id(), t.agent.now()
+	g.Under = actionhash.Under(s.GetCwd(), s.GetSandbox())
 	if err := t.commit(&heddlev1.Event{TurnId: t.id(), Payload: &heddlev1.Event_PermissionsGranted{
 		PermissionsGranted: &heddlev1.PermissionsGranted{Grant: proto.CloneOf(g)}}}); err != nil {
 		return err
 	}
 	t.lt.mu.Lock()
-	t.lt.grants = append(slices.Clip(t.lt.grants), g)
+	held := unchanged(a, t.lt.settings)
+	if held {
+		t.lt.grants = append(slices.Clip(t.lt.grants), g)
+	}
 	t.lt.mu.Unlock()
+	if !held {
+		return errors.New("the working folder or the sandbox policy was changed meanwhile")
+	}
 	t.agent.cfg.Logger.Info("permissions granted", "thread", t.lt.id, "turn", t.id(), "approval", a.GetId(), "scope", g.GetScope(), "write", g.GetWrite(), "network", g.GetNetwork())
 	return nil
+}
+
+// unchanged reports whether a request would still be laid over what it was asked
+// for.
+func unchanged(a *heddlev1.Approval, s *heddlev1.ThreadSettings) bool {
+	asked := a.GetPermissions()
+	return asked.GetCwd() == s.GetCwd() && bytes.Equal(a.GetActionHash(), actionhash.Permissions(asked, s.GetSandbox()))
 }
 
 // resumePermissions goes on with a request from before a restart.

@@ -1,12 +1,14 @@
 package thread
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
 )
 
 // permissionsGranted adds what was granted in the open turn.
@@ -16,6 +18,10 @@ func (s *State) permissionsGranted(ev *heddlev1.Event, g *heddlev1.PermissionGra
 	}
 	if g.GetTurnId() != ev.GetTurnId() {
 		return fmt.Errorf("fold: a grant of turn %q is not of the event's turn %q", g.GetTurnId(), ev.GetTurnId())
+	}
+	set := s.Row.GetSettings()
+	if !bytes.Equal(g.GetUnder(), actionhash.Under(set.GetCwd(), set.GetSandbox())) {
+		return nil // the settings were changed while it was being recorded
 	}
 	row := s.row(ch)
 	row.Grants = append(slices.Clip(row.GetGrants()), g)

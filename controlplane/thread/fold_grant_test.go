@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
 )
 
 func grantedIn(turn, scope string) *ev {
 	return &ev{TurnId: turn, Payload: &heddlev1.Event_PermissionsGranted{PermissionsGranted: &heddlev1.PermissionsGranted{
-		Grant: &heddlev1.PermissionGrant{ApprovalId: turn + scope, TurnId: turn, Scope: scope, Network: true}}}}
+		Grant: &heddlev1.PermissionGrant{ApprovalId: turn + scope, TurnId: turn, Scope: scope, Network: true,
+			Under: actionhash.Under("/w", &heddlev1.SandboxPolicy{Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE})}}}}
 }
 
 func settings(cwd string, level heddlev1.SandboxLevel, model string) *ev {
@@ -25,12 +27,13 @@ func TestHowLongGrantsLast(t *testing.T) {
 		events []*ev
 		want   int
 	}{
-		"in the turn":     {open, 2},
-		"after it":        {plus(open, completed("t")), 1},
-		"another model":   {plus(open, settings("/w", write, "b")), 2},
-		"another folder":  {plus(open, settings("/x", write, "a")), 0},
-		"another sandbox": {plus(open, completed("t"), settings("/w", read, "a")), 0},
-		"the next turn":   {plus(open, completed("t"), accepted("u", "q"), started("u", 1), grantedIn("u", "turn")), 2},
+		"in the turn":       {open, 2},
+		"after it":          {plus(open, completed("t")), 1},
+		"another model":     {plus(open, settings("/w", write, "b")), 2},
+		"another folder":    {plus(open, settings("/x", write, "a")), 0},
+		"another sandbox":   {plus(open, completed("t"), settings("/w", read, "a")), 0},
+		"laid over another": {plus(open, settings("/x", write, "a"), grantedIn("t", "session")), 0},
+		"the next turn":     {plus(open, completed("t"), accepted("u", "q"), started("u", 1), grantedIn("u", "turn")), 2},
 	} {
 		st, _, err := fold(t, c.events...)
 		if err != nil || len(st.Row.GetGrants()) != c.want {

@@ -27,6 +27,10 @@ func approvalRequest(a *heddlev1.Approval, extended bool) (method string, params
 	if method, params := toolRequest(a); method != "" {
 		return method, params
 	}
+	if p := a.GetPermissions(); p != nil {
+		out["environmentId"], out["cwd"], out["permissions"] = nil, p.GetCwd(), protocol.PermissionsAsked(p)
+		return "item/permissions/requestApproval", out
+	}
 	if f := a.GetFileChange(); f != nil {
 		out["grantRoot"] = nil
 		if f.GetGrantRoot() != "" {

@@ -16,9 +16,6 @@ func toolRequest(a *heddlev1.Approval) (method string, params any) {
 			"questions": protocol.InputQuestions(q.GetQuestions()), "isBlocking": true, "autoResolutionMs": nil,
 		}
 	}
-	if p := a.GetPermissions(); p != nil {
-		return "item/permissions/requestApproval", protocol.PermissionsAsked(a, p, startedAt(a))
-	}
 	if e := a.GetElicitation(); e != nil {
 		return "mcpServer/elicitation/request", elicitation(a, e)
 	}

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// PermissionsAsked are the parameters of item/permissions/requestApproval.
-func PermissionsAsked(a *heddlev1.Approval, p *heddlev1.PermissionsRequest, startedAtMs int64) any {
+// PermissionsAsked is what item/permissions/requestApproval asks for.
+func PermissionsAsked(p *heddlev1.PermissionsRequest) any {
 	permissions := map[string]any{"network": nil, "fileSystem": nil}
 	if p.GetNetwork() {
 		permissions["network"] = map[string]any{"enabled": true}
@@ -24,14 +24,7 @@ func PermissionsAsked(a *heddlev1.Approval, p *heddlev1.PermissionsRequest, star
 		add("write", p.GetWrite())
 		permissions["fileSystem"] = map[string]any{"read": nullable(p.GetRead()), "write": nullable(p.GetWrite()), "entries": entries}
 	}
-	var reason any
-	if a.GetReason() != "" {
-		reason = Clip(a.GetReason())
-	}
-	return map[string]any{
-		"threadId": a.GetThreadId(), "turnId": a.GetTurnId(), "itemId": a.GetItemId(), "environmentId": nil,
-		"startedAtMs": startedAtMs, "cwd": p.GetCwd(), "reason": reason, "permissions": permissions,
-	}
+	return permissions
 }
 
 func nullable(list []string) any {

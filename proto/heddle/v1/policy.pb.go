@@ -515,8 +515,11 @@ type PermissionGrant struct {
 	// grant lifts.
 	Read []string `protobuf:"bytes,5,rep,name=read,proto3" json:"read,omitempty"`
 	// The network of the host.
-	Network       bool  `protobuf:"varint,6,opt,name=network,proto3" json:"network,omitempty"`
-	GrantedAtMs   int64 `protobuf:"varint,7,opt,name=granted_at_ms,json=grantedAtMs,proto3" json:"granted_at_ms,omitempty"`
+	Network     bool  `protobuf:"varint,6,opt,name=network,proto3" json:"network,omitempty"`
+	GrantedAtMs int64 `protobuf:"varint,7,opt,name=granted_at_ms,json=grantedAtMs,proto3" json:"granted_at_ms,omitempty"`
+	// Digest of the working folder and the policy that it is laid over; one that is
+	// recorded when these are others already has no effect.
+	Under         []byte `protobuf:"bytes,8,opt,name=under,proto3" json:"under,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -598,6 +601,13 @@ func (x *PermissionGrant) GetGrantedAtMs() int64 {
 		return x.GrantedAtMs
 	}
 	return 0
+}
+
+func (x *PermissionGrant) GetUnder() []byte {
+	if x != nil {
+		return x.Under
+	}
+	return nil
 }
 
 // SandboxLimits bounds what the processes of one sandbox use together. 0 means
@@ -879,7 +889,7 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\x06device\x18\x03 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x04 \x01(\x04R\x05inode\x12\x12\n" +
 	"\x04host\x18\x05 \x01(\tR\x04host\x12\x1c\n" +
-	"\tdirectory\x18\x06 \x01(\bR\tdirectory\"\xc9\x01\n" +
+	"\tdirectory\x18\x06 \x01(\bR\tdirectory\"\xdf\x01\n" +
 	"\x0fPermissionGrant\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x17\n" +
@@ -888,7 +898,8 @@ const file_heddle_v1_policy_proto_rawDesc = "" +
 	"\x05write\x18\x04 \x03(\tR\x05write\x12\x12\n" +
 	"\x04read\x18\x05 \x03(\tR\x04read\x12\x18\n" +
 	"\anetwork\x18\x06 \x01(\bR\anetwork\x12\"\n" +
-	"\rgranted_at_ms\x18\a \x01(\x03R\vgrantedAtMs\"\xc7\x01\n" +
+	"\rgranted_at_ms\x18\a \x01(\x03R\vgrantedAtMs\x12\x14\n" +
+	"\x05under\x18\b \x01(\fR\x05under\"\xc7\x01\n" +
 	"\rSandboxLimits\x12!\n" +
 	"\fmemory_bytes\x18\x01 \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04pids\x18\x02 \x01(\x03R\x04pids\x12\x1d\n" +
