@@ -73,6 +73,10 @@ func usageUpdated(turnID string, u *heddlev1.ThreadTokenUsage) *heddlev1.Event {
 		TokenUsageUpdated: &heddlev1.TokenUsageUpdated{Usage: proto.CloneOf(u)}}}
 }
 
+func turnSettingsChanged(turnID string, o *heddlev1.TurnOverrides) *heddlev1.Event {
+	return &heddlev1.Event{TurnId: turnID, Payload: &heddlev1.Event_TurnSettingsChanged{TurnSettingsChanged: &heddlev1.TurnSettingsChanged{Overrides: o}}}
+}
+
 func settingsChanged(s *heddlev1.ThreadSettings) *heddlev1.Event {
 	return &heddlev1.Event{Payload: &heddlev1.Event_SettingsChanged{
 		SettingsChanged: &heddlev1.SettingsChanged{Settings: proto.CloneOf(s)}}}

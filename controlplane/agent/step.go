@@ -24,6 +24,11 @@ const (
 // said together with the intents of its calls. It returns the calls, ready to
 // run; errSteered means that new input came first.
 func (t *turn) modelStep() ([]*call, error) {
+	if t.takeOverrides() {
+		if err := t.resolve(); err != nil {
+			return nil, err
+		}
+	}
 	for attempt := 1; ; attempt++ {
 		s, err := t.ask()
 		if err == nil {

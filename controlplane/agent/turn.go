@@ -96,6 +96,8 @@ type turn struct {
 	denied denials
 	// witnessed is the history for those who read it beside the turn.
 	witnessed []*heddlev1.HistoryEntry
+	// inForce are the overrides with which the present model step began.
+	inForce *heddlev1.TurnOverrides
 	// closed means that no input is taken any more.
 	closed bool
 	// dropRequest ends the open model request; nil while there is none.
@@ -132,13 +134,13 @@ func (t *turn) change(f func(*heddlev1.Turn)) *heddlev1.Turn {
 	return row
 }
 
-// settings are the thread's with what was granted laid over its sandbox policy;
+// settings are the thread's with what was granted, and changed for this turn, laid over its sandbox policy;
 // a reviewer has no grants. They must not be changed.
 func (t *turn) settings() *heddlev1.ThreadSettings {
 	if t.private {
-		return reviewSettings(t.lt.currentSettings())
+		return reviewSettings(overridden(t.lt.currentSettings(), t.overrides()))
 	}
-	return t.lt.grantedSettings(t.id())
+	return overridden(t.lt.grantedSettings(t.id()), t.overrides())
 }
 
 func (t *turn) mustBe(id string) error {
@@ -361,13 +363,9 @@ func (t *turn) prepare() error {
 	if err := t.readHistory(); err != nil {
 		return err
 	}
-	rt, err := t.agent.cfg.Resolver.Resolve(t.ctx, t.settings(), t.row.GetSessionId())
-	if err != nil {
+	t.takeOverrides()
+	if err := t.resolve(); err != nil {
 		return err
-	}
-	t.rt = rt
-	if rt.Warning != "" && t.lt.warnOnce(rt.Warning) {
-		t.record(warningRaised(t.id(), rt.Warning))
 	}
 	t.awaitServers()
 	return context.Cause(t.ctx)

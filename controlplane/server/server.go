@@ -108,6 +108,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	heddlev1.RegisterQueueServiceServer(r, &queueService{Server: s})
 	heddlev1.RegisterOrganizeServiceServer(r, &organizeService{Server: s})
 	heddlev1.RegisterSampleServiceServer(r, &sampleService{Server: s})
+	heddlev1.RegisterTurnSettingsServiceServer(r, &turnSettingsService{Server: s})
 }
 
 // sessionID is the id that a call carries; empty for none.

@@ -76,6 +76,8 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 		return s.turnStarted(ev, p.TurnStarted, ch)
 	case *heddlev1.Event_TurnCompleted:
 		return s.turnCompleted(ev, p.TurnCompleted, ch)
+	case *heddlev1.Event_TurnSettingsChanged:
+		return s.turnSettingsChanged(ev, p.TurnSettingsChanged, ch)
 	case *heddlev1.Event_SteerAccepted:
 		_, err := s.activeTurn(ev, "a steer")
 		return err

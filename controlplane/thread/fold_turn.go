@@ -84,6 +84,17 @@ func (s *State) turnStarted(ev *heddlev1.Event, p *heddlev1.TurnStarted, ch *Cha
 	return nil
 }
 
+func (s *State) turnSettingsChanged(ev *heddlev1.Event, p *heddlev1.TurnSettingsChanged, ch *Changes) error {
+	t, err := s.activeTurn(ev, "a change of settings")
+	if err != nil {
+		return err
+	}
+	next := proto.CloneOf(t)
+	next.Overrides = p.GetOverrides()
+	s.setTurn(next, ch)
+	return nil
+}
+
 func (s *State) turnCompleted(ev *heddlev1.Event, p *heddlev1.TurnCompleted, ch *Changes) error {
 	t, err := s.activeTurn(ev, "turn/completed")
 	if err != nil {

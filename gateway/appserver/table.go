@@ -122,6 +122,8 @@ func table(method string) (entry, bool) {
 		return handle((*Server).turnStart), true
 	case "turn/steer":
 		return handle((*Server).turnSteer), true
+	case "turn/settings/update":
+		return handle((*Server).turnSettingsUpdate), true
 	case "turn/interrupt":
 		return handle((*Server).turnInterrupt), true
 	case "command/exec":

@@ -77,6 +77,7 @@ type Event struct {
 	//	*Event_MemoryModeChanged
 	//	*Event_HookStarted
 	//	*Event_HookCompleted
+	//	*Event_TurnSettingsChanged
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -534,6 +535,15 @@ func (x *Event) GetHookCompleted() *HookCompleted {
 	return nil
 }
 
+func (x *Event) GetTurnSettingsChanged() *TurnSettingsChanged {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_TurnSettingsChanged); ok {
+			return x.TurnSettingsChanged
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -711,6 +721,10 @@ type Event_HookCompleted struct {
 	HookCompleted *HookCompleted `protobuf:"bytes,71,opt,name=hook_completed,json=hookCompleted,proto3,oneof"`
 }
 
+type Event_TurnSettingsChanged struct {
+	TurnSettingsChanged *TurnSettingsChanged `protobuf:"bytes,72,opt,name=turn_settings_changed,json=turnSettingsChanged,proto3,oneof"`
+}
+
 func (*Event_ThreadCreated) isEvent_Payload() {}
 
 func (*Event_ThreadNamed) isEvent_Payload() {}
@@ -796,6 +810,8 @@ func (*Event_MemoryModeChanged) isEvent_Payload() {}
 func (*Event_HookStarted) isEvent_Payload() {}
 
 func (*Event_HookCompleted) isEvent_Payload() {}
+
+func (*Event_TurnSettingsChanged) isEvent_Payload() {}
 
 type ThreadCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1001,6 +1017,53 @@ func (x *SettingsChanged) GetSettings() *ThreadSettings {
 	return nil
 }
 
+// TurnSettingsChanged holds for the model steps of a turn that begin after it. It
+// makes no notification.
+type TurnSettingsChanged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All of them, not only what is new.
+	Overrides     *TurnOverrides `protobuf:"bytes,1,opt,name=overrides,proto3" json:"overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnSettingsChanged) Reset() {
+	*x = TurnSettingsChanged{}
+	mi := &file_heddle_v1_event_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnSettingsChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnSettingsChanged) ProtoMessage() {}
+
+func (x *TurnSettingsChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_event_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnSettingsChanged.ProtoReflect.Descriptor instead.
+func (*TurnSettingsChanged) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TurnSettingsChanged) GetOverrides() *TurnOverrides {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
 // TurnAccepted is the durable promise that a turn will run: it precedes the
 // answer to the request and makes no notification.
 type TurnAccepted struct {
@@ -1018,7 +1081,7 @@ type TurnAccepted struct {
 
 func (x *TurnAccepted) Reset() {
 	*x = TurnAccepted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[6]
+	mi := &file_heddle_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1093,7 @@ func (x *TurnAccepted) String() string {
 func (*TurnAccepted) ProtoMessage() {}
 
 func (x *TurnAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[6]
+	mi := &file_heddle_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1106,7 @@ func (x *TurnAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnAccepted.ProtoReflect.Descriptor instead.
 func (*TurnAccepted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TurnAccepted) GetTurn() *Turn {
@@ -1083,7 +1146,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[7]
+	mi := &file_heddle_v1_event_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1158,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[7]
+	mi := &file_heddle_v1_event_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1171,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{7}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TurnStarted) GetTurn() *Turn {
@@ -1127,7 +1190,7 @@ type TurnCompleted struct {
 
 func (x *TurnCompleted) Reset() {
 	*x = TurnCompleted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[8]
+	mi := &file_heddle_v1_event_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1202,7 @@ func (x *TurnCompleted) String() string {
 func (*TurnCompleted) ProtoMessage() {}
 
 func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[8]
+	mi := &file_heddle_v1_event_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1215,7 @@ func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnCompleted.ProtoReflect.Descriptor instead.
 func (*TurnCompleted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{8}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TurnCompleted) GetTurn() *Turn {
@@ -1173,7 +1236,7 @@ type SteerAccepted struct {
 
 func (x *SteerAccepted) Reset() {
 	*x = SteerAccepted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[9]
+	mi := &file_heddle_v1_event_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1248,7 @@ func (x *SteerAccepted) String() string {
 func (*SteerAccepted) ProtoMessage() {}
 
 func (x *SteerAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[9]
+	mi := &file_heddle_v1_event_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1261,7 @@ func (x *SteerAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteerAccepted.ProtoReflect.Descriptor instead.
 func (*SteerAccepted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{9}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SteerAccepted) GetSteerId() string {
@@ -1224,7 +1287,7 @@ type ItemStarted struct {
 
 func (x *ItemStarted) Reset() {
 	*x = ItemStarted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[10]
+	mi := &file_heddle_v1_event_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1299,7 @@ func (x *ItemStarted) String() string {
 func (*ItemStarted) ProtoMessage() {}
 
 func (x *ItemStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[10]
+	mi := &file_heddle_v1_event_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1312,7 @@ func (x *ItemStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemStarted.ProtoReflect.Descriptor instead.
 func (*ItemStarted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{10}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ItemStarted) GetItem() *Item {
@@ -1268,7 +1331,7 @@ type ItemCompleted struct {
 
 func (x *ItemCompleted) Reset() {
 	*x = ItemCompleted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[11]
+	mi := &file_heddle_v1_event_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1343,7 @@ func (x *ItemCompleted) String() string {
 func (*ItemCompleted) ProtoMessage() {}
 
 func (x *ItemCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[11]
+	mi := &file_heddle_v1_event_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1356,7 @@ func (x *ItemCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemCompleted.ProtoReflect.Descriptor instead.
 func (*ItemCompleted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{11}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ItemCompleted) GetItem() *Item {
@@ -1321,7 +1384,7 @@ type ItemDelta struct {
 
 func (x *ItemDelta) Reset() {
 	*x = ItemDelta{}
-	mi := &file_heddle_v1_event_proto_msgTypes[12]
+	mi := &file_heddle_v1_event_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1396,7 @@ func (x *ItemDelta) String() string {
 func (*ItemDelta) ProtoMessage() {}
 
 func (x *ItemDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[12]
+	mi := &file_heddle_v1_event_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1409,7 @@ func (x *ItemDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemDelta.ProtoReflect.Descriptor instead.
 func (*ItemDelta) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{12}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ItemDelta) GetItemId() string {
@@ -1453,7 +1516,7 @@ type IndexedText struct {
 
 func (x *IndexedText) Reset() {
 	*x = IndexedText{}
-	mi := &file_heddle_v1_event_proto_msgTypes[13]
+	mi := &file_heddle_v1_event_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1528,7 @@ func (x *IndexedText) String() string {
 func (*IndexedText) ProtoMessage() {}
 
 func (x *IndexedText) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[13]
+	mi := &file_heddle_v1_event_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1541,7 @@ func (x *IndexedText) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexedText.ProtoReflect.Descriptor instead.
 func (*IndexedText) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{13}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IndexedText) GetIndex() int32 {
@@ -1509,7 +1572,7 @@ type OutputAdvanced struct {
 
 func (x *OutputAdvanced) Reset() {
 	*x = OutputAdvanced{}
-	mi := &file_heddle_v1_event_proto_msgTypes[14]
+	mi := &file_heddle_v1_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1584,7 @@ func (x *OutputAdvanced) String() string {
 func (*OutputAdvanced) ProtoMessage() {}
 
 func (x *OutputAdvanced) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[14]
+	mi := &file_heddle_v1_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1597,7 @@ func (x *OutputAdvanced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputAdvanced.ProtoReflect.Descriptor instead.
 func (*OutputAdvanced) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OutputAdvanced) GetItemId() string {
@@ -1576,7 +1639,7 @@ type TerminalInteraction struct {
 
 func (x *TerminalInteraction) Reset() {
 	*x = TerminalInteraction{}
-	mi := &file_heddle_v1_event_proto_msgTypes[15]
+	mi := &file_heddle_v1_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1651,7 @@ func (x *TerminalInteraction) String() string {
 func (*TerminalInteraction) ProtoMessage() {}
 
 func (x *TerminalInteraction) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[15]
+	mi := &file_heddle_v1_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1664,7 @@ func (x *TerminalInteraction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalInteraction.ProtoReflect.Descriptor instead.
 func (*TerminalInteraction) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TerminalInteraction) GetItemId() string {
@@ -1634,7 +1697,7 @@ type ApprovalRequested struct {
 
 func (x *ApprovalRequested) Reset() {
 	*x = ApprovalRequested{}
-	mi := &file_heddle_v1_event_proto_msgTypes[16]
+	mi := &file_heddle_v1_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1709,7 @@ func (x *ApprovalRequested) String() string {
 func (*ApprovalRequested) ProtoMessage() {}
 
 func (x *ApprovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[16]
+	mi := &file_heddle_v1_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1722,7 @@ func (x *ApprovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalRequested.ProtoReflect.Descriptor instead.
 func (*ApprovalRequested) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApprovalRequested) GetApproval() *Approval {
@@ -1678,7 +1741,7 @@ type ApprovalResolved struct {
 
 func (x *ApprovalResolved) Reset() {
 	*x = ApprovalResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[17]
+	mi := &file_heddle_v1_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1753,7 @@ func (x *ApprovalResolved) String() string {
 func (*ApprovalResolved) ProtoMessage() {}
 
 func (x *ApprovalResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[17]
+	mi := &file_heddle_v1_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1766,7 @@ func (x *ApprovalResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalResolved.ProtoReflect.Descriptor instead.
 func (*ApprovalResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ApprovalResolved) GetApproval() *Approval {
@@ -1723,7 +1786,7 @@ type PlanUpdated struct {
 
 func (x *PlanUpdated) Reset() {
 	*x = PlanUpdated{}
-	mi := &file_heddle_v1_event_proto_msgTypes[18]
+	mi := &file_heddle_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1798,7 @@ func (x *PlanUpdated) String() string {
 func (*PlanUpdated) ProtoMessage() {}
 
 func (x *PlanUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[18]
+	mi := &file_heddle_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1811,7 @@ func (x *PlanUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanUpdated.ProtoReflect.Descriptor instead.
 func (*PlanUpdated) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PlanUpdated) GetExplanation() string {
@@ -1776,7 +1839,7 @@ type PlanStep struct {
 
 func (x *PlanStep) Reset() {
 	*x = PlanStep{}
-	mi := &file_heddle_v1_event_proto_msgTypes[19]
+	mi := &file_heddle_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1851,7 @@ func (x *PlanStep) String() string {
 func (*PlanStep) ProtoMessage() {}
 
 func (x *PlanStep) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[19]
+	mi := &file_heddle_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1864,7 @@ func (x *PlanStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanStep.ProtoReflect.Descriptor instead.
 func (*PlanStep) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PlanStep) GetStep() string {
@@ -1830,7 +1893,7 @@ type DiffUpdated struct {
 
 func (x *DiffUpdated) Reset() {
 	*x = DiffUpdated{}
-	mi := &file_heddle_v1_event_proto_msgTypes[20]
+	mi := &file_heddle_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1905,7 @@ func (x *DiffUpdated) String() string {
 func (*DiffUpdated) ProtoMessage() {}
 
 func (x *DiffUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[20]
+	mi := &file_heddle_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1918,7 @@ func (x *DiffUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffUpdated.ProtoReflect.Descriptor instead.
 func (*DiffUpdated) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DiffUpdated) GetDiff() string {
@@ -1881,7 +1944,7 @@ type TokenUsageUpdated struct {
 
 func (x *TokenUsageUpdated) Reset() {
 	*x = TokenUsageUpdated{}
-	mi := &file_heddle_v1_event_proto_msgTypes[21]
+	mi := &file_heddle_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +1956,7 @@ func (x *TokenUsageUpdated) String() string {
 func (*TokenUsageUpdated) ProtoMessage() {}
 
 func (x *TokenUsageUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[21]
+	mi := &file_heddle_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +1969,7 @@ func (x *TokenUsageUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenUsageUpdated.ProtoReflect.Descriptor instead.
 func (*TokenUsageUpdated) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TokenUsageUpdated) GetUsage() *ThreadTokenUsage {
@@ -1926,7 +1989,7 @@ type ErrorRaised struct {
 
 func (x *ErrorRaised) Reset() {
 	*x = ErrorRaised{}
-	mi := &file_heddle_v1_event_proto_msgTypes[22]
+	mi := &file_heddle_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2001,7 @@ func (x *ErrorRaised) String() string {
 func (*ErrorRaised) ProtoMessage() {}
 
 func (x *ErrorRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[22]
+	mi := &file_heddle_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2014,7 @@ func (x *ErrorRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorRaised.ProtoReflect.Descriptor instead.
 func (*ErrorRaised) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ErrorRaised) GetError() *TurnError {
@@ -1979,7 +2042,7 @@ type WarningRaised struct {
 
 func (x *WarningRaised) Reset() {
 	*x = WarningRaised{}
-	mi := &file_heddle_v1_event_proto_msgTypes[23]
+	mi := &file_heddle_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2054,7 @@ func (x *WarningRaised) String() string {
 func (*WarningRaised) ProtoMessage() {}
 
 func (x *WarningRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[23]
+	mi := &file_heddle_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2067,7 @@ func (x *WarningRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarningRaised.ProtoReflect.Descriptor instead.
 func (*WarningRaised) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WarningRaised) GetMessage() string {
@@ -2033,7 +2096,7 @@ type WorkspaceSeen struct {
 
 func (x *WorkspaceSeen) Reset() {
 	*x = WorkspaceSeen{}
-	mi := &file_heddle_v1_event_proto_msgTypes[24]
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2108,7 @@ func (x *WorkspaceSeen) String() string {
 func (*WorkspaceSeen) ProtoMessage() {}
 
 func (x *WorkspaceSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[24]
+	mi := &file_heddle_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2121,7 @@ func (x *WorkspaceSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceSeen.ProtoReflect.Descriptor instead.
 func (*WorkspaceSeen) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WorkspaceSeen) GetGit() *GitInfo {
@@ -2085,7 +2148,7 @@ type PermissionsGranted struct {
 
 func (x *PermissionsGranted) Reset() {
 	*x = PermissionsGranted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2160,7 @@ func (x *PermissionsGranted) String() string {
 func (*PermissionsGranted) ProtoMessage() {}
 
 func (x *PermissionsGranted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[25]
+	mi := &file_heddle_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2173,7 @@ func (x *PermissionsGranted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionsGranted.ProtoReflect.Descriptor instead.
 func (*PermissionsGranted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PermissionsGranted) GetGrant() *PermissionGrant {
@@ -2131,7 +2194,7 @@ type PlacesSeen struct {
 
 func (x *PlacesSeen) Reset() {
 	*x = PlacesSeen{}
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2206,7 @@ func (x *PlacesSeen) String() string {
 func (*PlacesSeen) ProtoMessage() {}
 
 func (x *PlacesSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[26]
+	mi := &file_heddle_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2219,7 @@ func (x *PlacesSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlacesSeen.ProtoReflect.Descriptor instead.
 func (*PlacesSeen) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PlacesSeen) GetPlaces() []*Place {
@@ -2181,7 +2244,7 @@ type ThreadReverted struct {
 
 func (x *ThreadReverted) Reset() {
 	*x = ThreadReverted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2256,7 @@ func (x *ThreadReverted) String() string {
 func (*ThreadReverted) ProtoMessage() {}
 
 func (x *ThreadReverted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[27]
+	mi := &file_heddle_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2269,7 @@ func (x *ThreadReverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadReverted.ProtoReflect.Descriptor instead.
 func (*ThreadReverted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ThreadReverted) GetBeforeTurnId() string {
@@ -2247,7 +2310,7 @@ type GoalChanged struct {
 
 func (x *GoalChanged) Reset() {
 	*x = GoalChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2322,7 @@ func (x *GoalChanged) String() string {
 func (*GoalChanged) ProtoMessage() {}
 
 func (x *GoalChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[28]
+	mi := &file_heddle_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2335,7 @@ func (x *GoalChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoalChanged.ProtoReflect.Descriptor instead.
 func (*GoalChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GoalChanged) GetGoal() *Goal {
@@ -2293,7 +2356,7 @@ type GitChanged struct {
 
 func (x *GitChanged) Reset() {
 	*x = GitChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2368,7 @@ func (x *GitChanged) String() string {
 func (*GitChanged) ProtoMessage() {}
 
 func (x *GitChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[29]
+	mi := &file_heddle_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2381,7 @@ func (x *GitChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GitChanged.ProtoReflect.Descriptor instead.
 func (*GitChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GitChanged) GetGit() *GitInfo {
@@ -2344,7 +2407,7 @@ type QueueChanged struct {
 
 func (x *QueueChanged) Reset() {
 	*x = QueueChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2419,7 @@ func (x *QueueChanged) String() string {
 func (*QueueChanged) ProtoMessage() {}
 
 func (x *QueueChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[30]
+	mi := &file_heddle_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2432,7 @@ func (x *QueueChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueChanged.ProtoReflect.Descriptor instead.
 func (*QueueChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QueueChanged) GetChange() isQueueChanged_Change {
@@ -2455,7 +2518,7 @@ type QueueOrder struct {
 
 func (x *QueueOrder) Reset() {
 	*x = QueueOrder{}
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2530,7 @@ func (x *QueueOrder) String() string {
 func (*QueueOrder) ProtoMessage() {}
 
 func (x *QueueOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[31]
+	mi := &file_heddle_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2543,7 @@ func (x *QueueOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueOrder.ProtoReflect.Descriptor instead.
 func (*QueueOrder) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *QueueOrder) GetIds() []string {
@@ -2501,7 +2564,7 @@ type AttachmentChanged struct {
 
 func (x *AttachmentChanged) Reset() {
 	*x = AttachmentChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2576,7 @@ func (x *AttachmentChanged) String() string {
 func (*AttachmentChanged) ProtoMessage() {}
 
 func (x *AttachmentChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[32]
+	mi := &file_heddle_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2589,7 @@ func (x *AttachmentChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentChanged.ProtoReflect.Descriptor instead.
 func (*AttachmentChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AttachmentChanged) GetAttachment() *Attachment {
@@ -2554,7 +2617,7 @@ type SectionChanged struct {
 
 func (x *SectionChanged) Reset() {
 	*x = SectionChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2629,7 @@ func (x *SectionChanged) String() string {
 func (*SectionChanged) ProtoMessage() {}
 
 func (x *SectionChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[33]
+	mi := &file_heddle_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2642,7 @@ func (x *SectionChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SectionChanged.ProtoReflect.Descriptor instead.
 func (*SectionChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SectionChanged) GetPlace() *SectionPlace {
@@ -2600,7 +2663,7 @@ type ProjectChanged struct {
 
 func (x *ProjectChanged) Reset() {
 	*x = ProjectChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2675,7 @@ func (x *ProjectChanged) String() string {
 func (*ProjectChanged) ProtoMessage() {}
 
 func (x *ProjectChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[34]
+	mi := &file_heddle_v1_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2688,7 @@ func (x *ProjectChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectChanged.ProtoReflect.Descriptor instead.
 func (*ProjectChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{34}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ProjectChanged) GetProjectId() string {
@@ -2644,7 +2707,7 @@ type MemoryModeChanged struct {
 
 func (x *MemoryModeChanged) Reset() {
 	*x = MemoryModeChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2719,7 @@ func (x *MemoryModeChanged) String() string {
 func (*MemoryModeChanged) ProtoMessage() {}
 
 func (x *MemoryModeChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[35]
+	mi := &file_heddle_v1_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2732,7 @@ func (x *MemoryModeChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryModeChanged.ProtoReflect.Descriptor instead.
 func (*MemoryModeChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{35}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemoryModeChanged) GetMode() string {
@@ -2688,7 +2751,7 @@ type ReadStateChanged struct {
 
 func (x *ReadStateChanged) Reset() {
 	*x = ReadStateChanged{}
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2763,7 @@ func (x *ReadStateChanged) String() string {
 func (*ReadStateChanged) ProtoMessage() {}
 
 func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[36]
+	mi := &file_heddle_v1_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2776,7 @@ func (x *ReadStateChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStateChanged.ProtoReflect.Descriptor instead.
 func (*ReadStateChanged) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{36}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReadStateChanged) GetReadState() *ReadState {
@@ -2745,7 +2808,7 @@ type NetworkDecided struct {
 
 func (x *NetworkDecided) Reset() {
 	*x = NetworkDecided{}
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2820,7 @@ func (x *NetworkDecided) String() string {
 func (*NetworkDecided) ProtoMessage() {}
 
 func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[37]
+	mi := &file_heddle_v1_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2833,7 @@ func (x *NetworkDecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkDecided.ProtoReflect.Descriptor instead.
 func (*NetworkDecided) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{37}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NetworkDecided) GetItemId() string {
@@ -2836,7 +2899,7 @@ type McpServerStatus struct {
 
 func (x *McpServerStatus) Reset() {
 	*x = McpServerStatus{}
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +2911,7 @@ func (x *McpServerStatus) String() string {
 func (*McpServerStatus) ProtoMessage() {}
 
 func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[38]
+	mi := &file_heddle_v1_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +2924,7 @@ func (x *McpServerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpServerStatus.ProtoReflect.Descriptor instead.
 func (*McpServerStatus) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{38}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *McpServerStatus) GetName() string {
@@ -2896,7 +2959,7 @@ type McpProgress struct {
 
 func (x *McpProgress) Reset() {
 	*x = McpProgress{}
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +2971,7 @@ func (x *McpProgress) String() string {
 func (*McpProgress) ProtoMessage() {}
 
 func (x *McpProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[39]
+	mi := &file_heddle_v1_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +2984,7 @@ func (x *McpProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use McpProgress.ProtoReflect.Descriptor instead.
 func (*McpProgress) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{39}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *McpProgress) GetItemId() string {
@@ -2949,7 +3012,7 @@ type HookStarted struct {
 
 func (x *HookStarted) Reset() {
 	*x = HookStarted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3024,7 @@ func (x *HookStarted) String() string {
 func (*HookStarted) ProtoMessage() {}
 
 func (x *HookStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[40]
+	mi := &file_heddle_v1_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3037,7 @@ func (x *HookStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookStarted.ProtoReflect.Descriptor instead.
 func (*HookStarted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{40}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HookStarted) GetRun() *HookRun {
@@ -2993,7 +3056,7 @@ type HookCompleted struct {
 
 func (x *HookCompleted) Reset() {
 	*x = HookCompleted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3068,7 @@ func (x *HookCompleted) String() string {
 func (*HookCompleted) ProtoMessage() {}
 
 func (x *HookCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[41]
+	mi := &file_heddle_v1_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3081,7 @@ func (x *HookCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookCompleted.ProtoReflect.Descriptor instead.
 func (*HookCompleted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{41}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HookCompleted) GetRun() *HookRun {
@@ -3063,7 +3126,7 @@ type HookRun struct {
 
 func (x *HookRun) Reset() {
 	*x = HookRun{}
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3075,7 +3138,7 @@ func (x *HookRun) String() string {
 func (*HookRun) ProtoMessage() {}
 
 func (x *HookRun) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[42]
+	mi := &file_heddle_v1_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3088,7 +3151,7 @@ func (x *HookRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookRun.ProtoReflect.Descriptor instead.
 func (*HookRun) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{42}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HookRun) GetId() string {
@@ -3215,7 +3278,7 @@ type HookEntry struct {
 
 func (x *HookEntry) Reset() {
 	*x = HookEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3290,7 @@ func (x *HookEntry) String() string {
 func (*HookEntry) ProtoMessage() {}
 
 func (x *HookEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[43]
+	mi := &file_heddle_v1_event_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3303,7 @@ func (x *HookEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookEntry.ProtoReflect.Descriptor instead.
 func (*HookEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{43}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HookEntry) GetKind() string {
@@ -3266,7 +3329,7 @@ type SandboxReported struct {
 
 func (x *SandboxReported) Reset() {
 	*x = SandboxReported{}
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3341,7 @@ func (x *SandboxReported) String() string {
 func (*SandboxReported) ProtoMessage() {}
 
 func (x *SandboxReported) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[44]
+	mi := &file_heddle_v1_event_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3354,7 @@ func (x *SandboxReported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxReported.ProtoReflect.Descriptor instead.
 func (*SandboxReported) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{44}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SandboxReported) GetReport() *SandboxReport {
@@ -3316,7 +3379,7 @@ type HistoryAppended struct {
 
 func (x *HistoryAppended) Reset() {
 	*x = HistoryAppended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3391,7 @@ func (x *HistoryAppended) String() string {
 func (*HistoryAppended) ProtoMessage() {}
 
 func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[45]
+	mi := &file_heddle_v1_event_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3404,7 @@ func (x *HistoryAppended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAppended.ProtoReflect.Descriptor instead.
 func (*HistoryAppended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{45}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HistoryAppended) GetEntries() []*HistoryEntry {
@@ -3381,7 +3444,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3456,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[46]
+	mi := &file_heddle_v1_event_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3469,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{46}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *HistoryEntry) GetEntry() isHistoryEntry_Entry {
@@ -3497,7 +3560,7 @@ type HistoryMessage struct {
 
 func (x *HistoryMessage) Reset() {
 	*x = HistoryMessage{}
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3572,7 @@ func (x *HistoryMessage) String() string {
 func (*HistoryMessage) ProtoMessage() {}
 
 func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[47]
+	mi := &file_heddle_v1_event_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3585,7 @@ func (x *HistoryMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryMessage.ProtoReflect.Descriptor instead.
 func (*HistoryMessage) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{47}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HistoryMessage) GetRole() string {
@@ -3573,7 +3636,7 @@ type HistoryPart struct {
 
 func (x *HistoryPart) Reset() {
 	*x = HistoryPart{}
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3648,7 @@ func (x *HistoryPart) String() string {
 func (*HistoryPart) ProtoMessage() {}
 
 func (x *HistoryPart) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[48]
+	mi := &file_heddle_v1_event_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3661,7 @@ func (x *HistoryPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryPart.ProtoReflect.Descriptor instead.
 func (*HistoryPart) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{48}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HistoryPart) GetPart() isHistoryPart_Part {
@@ -3658,7 +3721,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_heddle_v1_event_proto_msgTypes[49]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3670,7 +3733,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[49]
+	mi := &file_heddle_v1_event_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3683,7 +3746,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{49}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ToolCall) GetCallId() string {
@@ -3739,7 +3802,7 @@ type ToolOutput struct {
 
 func (x *ToolOutput) Reset() {
 	*x = ToolOutput{}
-	mi := &file_heddle_v1_event_proto_msgTypes[50]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3814,7 @@ func (x *ToolOutput) String() string {
 func (*ToolOutput) ProtoMessage() {}
 
 func (x *ToolOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[50]
+	mi := &file_heddle_v1_event_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3827,7 @@ func (x *ToolOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutput.ProtoReflect.Descriptor instead.
 func (*ToolOutput) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{50}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ToolOutput) GetCallId() string {
@@ -3803,7 +3866,7 @@ type HistoryReasoning struct {
 
 func (x *HistoryReasoning) Reset() {
 	*x = HistoryReasoning{}
-	mi := &file_heddle_v1_event_proto_msgTypes[51]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +3878,7 @@ func (x *HistoryReasoning) String() string {
 func (*HistoryReasoning) ProtoMessage() {}
 
 func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[51]
+	mi := &file_heddle_v1_event_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +3891,7 @@ func (x *HistoryReasoning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReasoning.ProtoReflect.Descriptor instead.
 func (*HistoryReasoning) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{51}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HistoryReasoning) GetId() string {
@@ -3876,7 +3939,7 @@ type ActionsIntended struct {
 
 func (x *ActionsIntended) Reset() {
 	*x = ActionsIntended{}
-	mi := &file_heddle_v1_event_proto_msgTypes[52]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3951,7 @@ func (x *ActionsIntended) String() string {
 func (*ActionsIntended) ProtoMessage() {}
 
 func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[52]
+	mi := &file_heddle_v1_event_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +3964,7 @@ func (x *ActionsIntended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsIntended.ProtoReflect.Descriptor instead.
 func (*ActionsIntended) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{52}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ActionsIntended) GetActions() []*ActionIntent {
@@ -3928,7 +3991,7 @@ type ActionIntent struct {
 
 func (x *ActionIntent) Reset() {
 	*x = ActionIntent{}
-	mi := &file_heddle_v1_event_proto_msgTypes[53]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3940,7 +4003,7 @@ func (x *ActionIntent) String() string {
 func (*ActionIntent) ProtoMessage() {}
 
 func (x *ActionIntent) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[53]
+	mi := &file_heddle_v1_event_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3953,7 +4016,7 @@ func (x *ActionIntent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionIntent.ProtoReflect.Descriptor instead.
 func (*ActionIntent) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{53}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ActionIntent) GetActionId() string {
@@ -4022,7 +4085,7 @@ type ActionsResolved struct {
 
 func (x *ActionsResolved) Reset() {
 	*x = ActionsResolved{}
-	mi := &file_heddle_v1_event_proto_msgTypes[54]
+	mi := &file_heddle_v1_event_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4034,7 +4097,7 @@ func (x *ActionsResolved) String() string {
 func (*ActionsResolved) ProtoMessage() {}
 
 func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[54]
+	mi := &file_heddle_v1_event_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4047,7 +4110,7 @@ func (x *ActionsResolved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionsResolved.ProtoReflect.Descriptor instead.
 func (*ActionsResolved) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{54}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ActionsResolved) GetActionIds() []string {
@@ -4069,7 +4132,7 @@ type RangeCompacted struct {
 
 func (x *RangeCompacted) Reset() {
 	*x = RangeCompacted{}
-	mi := &file_heddle_v1_event_proto_msgTypes[55]
+	mi := &file_heddle_v1_event_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4081,7 +4144,7 @@ func (x *RangeCompacted) String() string {
 func (*RangeCompacted) ProtoMessage() {}
 
 func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[55]
+	mi := &file_heddle_v1_event_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4094,7 +4157,7 @@ func (x *RangeCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangeCompacted.ProtoReflect.Descriptor instead.
 func (*RangeCompacted) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{55}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RangeCompacted) GetLastSeq() uint64 {
@@ -4128,7 +4191,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[56]
+	mi := &file_heddle_v1_event_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4203,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[56]
+	mi := &file_heddle_v1_event_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4216,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{56}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchRequest) GetThreadId() string {
@@ -4181,7 +4244,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[57]
+	mi := &file_heddle_v1_event_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4193,7 +4256,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[57]
+	mi := &file_heddle_v1_event_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4206,7 +4269,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{57}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -4236,7 +4299,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_heddle_v1_event_proto_msgTypes[58]
+	mi := &file_heddle_v1_event_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4248,7 +4311,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[58]
+	mi := &file_heddle_v1_event_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4261,7 +4324,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{58}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -4304,7 +4367,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_heddle_v1_event_proto_msgTypes[59]
+	mi := &file_heddle_v1_event_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4379,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_event_proto_msgTypes[59]
+	mi := &file_heddle_v1_event_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4392,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_event_proto_rawDescGZIP(), []int{59}
+	return file_heddle_v1_event_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReadOutputResponse) GetData() []byte {
@@ -4357,7 +4420,7 @@ var File_heddle_v1_event_proto protoreflect.FileDescriptor
 
 const file_heddle_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\x83\x18\n" +
+	"\x15heddle/v1/event.proto\x12\theddle.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18heddle/v1/approval.proto\x1a\x14heddle/v1/item.proto\x1a\x16heddle/v1/policy.proto\x1a\x16heddle/v1/thread.proto\"\xd9\x18\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x17\n" +
@@ -4409,7 +4472,8 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x0fproject_changed\x18? \x01(\v2\x19.heddle.v1.ProjectChangedH\x00R\x0eprojectChanged\x12N\n" +
 	"\x13memory_mode_changed\x18@ \x01(\v2\x1c.heddle.v1.MemoryModeChangedH\x00R\x11memoryModeChanged\x12;\n" +
 	"\fhook_started\x18F \x01(\v2\x16.heddle.v1.HookStartedH\x00R\vhookStarted\x12A\n" +
-	"\x0ehook_completed\x18G \x01(\v2\x18.heddle.v1.HookCompletedH\x00R\rhookCompletedB\t\n" +
+	"\x0ehook_completed\x18G \x01(\v2\x18.heddle.v1.HookCompletedH\x00R\rhookCompleted\x12T\n" +
+	"\x15turn_settings_changed\x18H \x01(\v2\x1e.heddle.v1.TurnSettingsChangedH\x00R\x13turnSettingsChangedB\t\n" +
 	"\apayload\":\n" +
 	"\rThreadCreated\x12)\n" +
 	"\x06thread\x18\x01 \x01(\v2\x11.heddle.v1.ThreadR\x06thread\"!\n" +
@@ -4418,7 +4482,9 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x0eThreadArchived\"\x12\n" +
 	"\x10ThreadUnarchived\"H\n" +
 	"\x0fSettingsChanged\x125\n" +
-	"\bsettings\x18\x01 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\"\x99\x01\n" +
+	"\bsettings\x18\x01 \x01(\v2\x19.heddle.v1.ThreadSettingsR\bsettings\"M\n" +
+	"\x13TurnSettingsChanged\x126\n" +
+	"\toverrides\x18\x01 \x01(\v2\x18.heddle.v1.TurnOverridesR\toverrides\"\x99\x01\n" +
 	"\fTurnAccepted\x12#\n" +
 	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\x12,\n" +
 	"\x05input\x18\x02 \x01(\v2\x16.heddle.v1.UserMessageR\x05input\x12\x19\n" +
@@ -4661,7 +4727,7 @@ func file_heddle_v1_event_proto_rawDescGZIP() []byte {
 	return file_heddle_v1_event_proto_rawDescData
 }
 
-var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_heddle_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_heddle_v1_event_proto_goTypes = []any{
 	(*Event)(nil),               // 0: heddle.v1.Event
 	(*ThreadCreated)(nil),       // 1: heddle.v1.ThreadCreated
@@ -4669,77 +4735,79 @@ var file_heddle_v1_event_proto_goTypes = []any{
 	(*ThreadArchived)(nil),      // 3: heddle.v1.ThreadArchived
 	(*ThreadUnarchived)(nil),    // 4: heddle.v1.ThreadUnarchived
 	(*SettingsChanged)(nil),     // 5: heddle.v1.SettingsChanged
-	(*TurnAccepted)(nil),        // 6: heddle.v1.TurnAccepted
-	(*TurnStarted)(nil),         // 7: heddle.v1.TurnStarted
-	(*TurnCompleted)(nil),       // 8: heddle.v1.TurnCompleted
-	(*SteerAccepted)(nil),       // 9: heddle.v1.SteerAccepted
-	(*ItemStarted)(nil),         // 10: heddle.v1.ItemStarted
-	(*ItemCompleted)(nil),       // 11: heddle.v1.ItemCompleted
-	(*ItemDelta)(nil),           // 12: heddle.v1.ItemDelta
-	(*IndexedText)(nil),         // 13: heddle.v1.IndexedText
-	(*OutputAdvanced)(nil),      // 14: heddle.v1.OutputAdvanced
-	(*TerminalInteraction)(nil), // 15: heddle.v1.TerminalInteraction
-	(*ApprovalRequested)(nil),   // 16: heddle.v1.ApprovalRequested
-	(*ApprovalResolved)(nil),    // 17: heddle.v1.ApprovalResolved
-	(*PlanUpdated)(nil),         // 18: heddle.v1.PlanUpdated
-	(*PlanStep)(nil),            // 19: heddle.v1.PlanStep
-	(*DiffUpdated)(nil),         // 20: heddle.v1.DiffUpdated
-	(*TokenUsageUpdated)(nil),   // 21: heddle.v1.TokenUsageUpdated
-	(*ErrorRaised)(nil),         // 22: heddle.v1.ErrorRaised
-	(*WarningRaised)(nil),       // 23: heddle.v1.WarningRaised
-	(*WorkspaceSeen)(nil),       // 24: heddle.v1.WorkspaceSeen
-	(*PermissionsGranted)(nil),  // 25: heddle.v1.PermissionsGranted
-	(*PlacesSeen)(nil),          // 26: heddle.v1.PlacesSeen
-	(*ThreadReverted)(nil),      // 27: heddle.v1.ThreadReverted
-	(*GoalChanged)(nil),         // 28: heddle.v1.GoalChanged
-	(*GitChanged)(nil),          // 29: heddle.v1.GitChanged
-	(*QueueChanged)(nil),        // 30: heddle.v1.QueueChanged
-	(*QueueOrder)(nil),          // 31: heddle.v1.QueueOrder
-	(*AttachmentChanged)(nil),   // 32: heddle.v1.AttachmentChanged
-	(*SectionChanged)(nil),      // 33: heddle.v1.SectionChanged
-	(*ProjectChanged)(nil),      // 34: heddle.v1.ProjectChanged
-	(*MemoryModeChanged)(nil),   // 35: heddle.v1.MemoryModeChanged
-	(*ReadStateChanged)(nil),    // 36: heddle.v1.ReadStateChanged
-	(*NetworkDecided)(nil),      // 37: heddle.v1.NetworkDecided
-	(*McpServerStatus)(nil),     // 38: heddle.v1.McpServerStatus
-	(*McpProgress)(nil),         // 39: heddle.v1.McpProgress
-	(*HookStarted)(nil),         // 40: heddle.v1.HookStarted
-	(*HookCompleted)(nil),       // 41: heddle.v1.HookCompleted
-	(*HookRun)(nil),             // 42: heddle.v1.HookRun
-	(*HookEntry)(nil),           // 43: heddle.v1.HookEntry
-	(*SandboxReported)(nil),     // 44: heddle.v1.SandboxReported
-	(*HistoryAppended)(nil),     // 45: heddle.v1.HistoryAppended
-	(*HistoryEntry)(nil),        // 46: heddle.v1.HistoryEntry
-	(*HistoryMessage)(nil),      // 47: heddle.v1.HistoryMessage
-	(*HistoryPart)(nil),         // 48: heddle.v1.HistoryPart
-	(*ToolCall)(nil),            // 49: heddle.v1.ToolCall
-	(*ToolOutput)(nil),          // 50: heddle.v1.ToolOutput
-	(*HistoryReasoning)(nil),    // 51: heddle.v1.HistoryReasoning
-	(*ActionsIntended)(nil),     // 52: heddle.v1.ActionsIntended
-	(*ActionIntent)(nil),        // 53: heddle.v1.ActionIntent
-	(*ActionsResolved)(nil),     // 54: heddle.v1.ActionsResolved
-	(*RangeCompacted)(nil),      // 55: heddle.v1.RangeCompacted
-	(*WatchRequest)(nil),        // 56: heddle.v1.WatchRequest
-	(*WatchResponse)(nil),       // 57: heddle.v1.WatchResponse
-	(*ReadOutputRequest)(nil),   // 58: heddle.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),  // 59: heddle.v1.ReadOutputResponse
-	(*Thread)(nil),              // 60: heddle.v1.Thread
-	(*ThreadSettings)(nil),      // 61: heddle.v1.ThreadSettings
-	(*Turn)(nil),                // 62: heddle.v1.Turn
-	(*UserMessage)(nil),         // 63: heddle.v1.UserMessage
-	(*Item)(nil),                // 64: heddle.v1.Item
-	(*Approval)(nil),            // 65: heddle.v1.Approval
-	(*ThreadTokenUsage)(nil),    // 66: heddle.v1.ThreadTokenUsage
-	(*TurnError)(nil),           // 67: heddle.v1.TurnError
-	(*GitInfo)(nil),             // 68: heddle.v1.GitInfo
-	(*PermissionGrant)(nil),     // 69: heddle.v1.PermissionGrant
-	(*Place)(nil),               // 70: heddle.v1.Place
-	(*Goal)(nil),                // 71: heddle.v1.Goal
-	(*QueuedMessage)(nil),       // 72: heddle.v1.QueuedMessage
-	(*Attachment)(nil),          // 73: heddle.v1.Attachment
-	(*SectionPlace)(nil),        // 74: heddle.v1.SectionPlace
-	(*ReadState)(nil),           // 75: heddle.v1.ReadState
-	(*SandboxReport)(nil),       // 76: heddle.v1.SandboxReport
+	(*TurnSettingsChanged)(nil), // 6: heddle.v1.TurnSettingsChanged
+	(*TurnAccepted)(nil),        // 7: heddle.v1.TurnAccepted
+	(*TurnStarted)(nil),         // 8: heddle.v1.TurnStarted
+	(*TurnCompleted)(nil),       // 9: heddle.v1.TurnCompleted
+	(*SteerAccepted)(nil),       // 10: heddle.v1.SteerAccepted
+	(*ItemStarted)(nil),         // 11: heddle.v1.ItemStarted
+	(*ItemCompleted)(nil),       // 12: heddle.v1.ItemCompleted
+	(*ItemDelta)(nil),           // 13: heddle.v1.ItemDelta
+	(*IndexedText)(nil),         // 14: heddle.v1.IndexedText
+	(*OutputAdvanced)(nil),      // 15: heddle.v1.OutputAdvanced
+	(*TerminalInteraction)(nil), // 16: heddle.v1.TerminalInteraction
+	(*ApprovalRequested)(nil),   // 17: heddle.v1.ApprovalRequested
+	(*ApprovalResolved)(nil),    // 18: heddle.v1.ApprovalResolved
+	(*PlanUpdated)(nil),         // 19: heddle.v1.PlanUpdated
+	(*PlanStep)(nil),            // 20: heddle.v1.PlanStep
+	(*DiffUpdated)(nil),         // 21: heddle.v1.DiffUpdated
+	(*TokenUsageUpdated)(nil),   // 22: heddle.v1.TokenUsageUpdated
+	(*ErrorRaised)(nil),         // 23: heddle.v1.ErrorRaised
+	(*WarningRaised)(nil),       // 24: heddle.v1.WarningRaised
+	(*WorkspaceSeen)(nil),       // 25: heddle.v1.WorkspaceSeen
+	(*PermissionsGranted)(nil),  // 26: heddle.v1.PermissionsGranted
+	(*PlacesSeen)(nil),          // 27: heddle.v1.PlacesSeen
+	(*ThreadReverted)(nil),      // 28: heddle.v1.ThreadReverted
+	(*GoalChanged)(nil),         // 29: heddle.v1.GoalChanged
+	(*GitChanged)(nil),          // 30: heddle.v1.GitChanged
+	(*QueueChanged)(nil),        // 31: heddle.v1.QueueChanged
+	(*QueueOrder)(nil),          // 32: heddle.v1.QueueOrder
+	(*AttachmentChanged)(nil),   // 33: heddle.v1.AttachmentChanged
+	(*SectionChanged)(nil),      // 34: heddle.v1.SectionChanged
+	(*ProjectChanged)(nil),      // 35: heddle.v1.ProjectChanged
+	(*MemoryModeChanged)(nil),   // 36: heddle.v1.MemoryModeChanged
+	(*ReadStateChanged)(nil),    // 37: heddle.v1.ReadStateChanged
+	(*NetworkDecided)(nil),      // 38: heddle.v1.NetworkDecided
+	(*McpServerStatus)(nil),     // 39: heddle.v1.McpServerStatus
+	(*McpProgress)(nil),         // 40: heddle.v1.McpProgress
+	(*HookStarted)(nil),         // 41: heddle.v1.HookStarted
+	(*HookCompleted)(nil),       // 42: heddle.v1.HookCompleted
+	(*HookRun)(nil),             // 43: heddle.v1.HookRun
+	(*HookEntry)(nil),           // 44: heddle.v1.HookEntry
+	(*SandboxReported)(nil),     // 45: heddle.v1.SandboxReported
+	(*HistoryAppended)(nil),     // 46: heddle.v1.HistoryAppended
+	(*HistoryEntry)(nil),        // 47: heddle.v1.HistoryEntry
+	(*HistoryMessage)(nil),      // 48: heddle.v1.HistoryMessage
+	(*HistoryPart)(nil),         // 49: heddle.v1.HistoryPart
+	(*ToolCall)(nil),            // 50: heddle.v1.ToolCall
+	(*ToolOutput)(nil),          // 51: heddle.v1.ToolOutput
+	(*HistoryReasoning)(nil),    // 52: heddle.v1.HistoryReasoning
+	(*ActionsIntended)(nil),     // 53: heddle.v1.ActionsIntended
+	(*ActionIntent)(nil),        // 54: heddle.v1.ActionIntent
+	(*ActionsResolved)(nil),     // 55: heddle.v1.ActionsResolved
+	(*RangeCompacted)(nil),      // 56: heddle.v1.RangeCompacted
+	(*WatchRequest)(nil),        // 57: heddle.v1.WatchRequest
+	(*WatchResponse)(nil),       // 58: heddle.v1.WatchResponse
+	(*ReadOutputRequest)(nil),   // 59: heddle.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),  // 60: heddle.v1.ReadOutputResponse
+	(*Thread)(nil),              // 61: heddle.v1.Thread
+	(*ThreadSettings)(nil),      // 62: heddle.v1.ThreadSettings
+	(*TurnOverrides)(nil),       // 63: heddle.v1.TurnOverrides
+	(*Turn)(nil),                // 64: heddle.v1.Turn
+	(*UserMessage)(nil),         // 65: heddle.v1.UserMessage
+	(*Item)(nil),                // 66: heddle.v1.Item
+	(*Approval)(nil),            // 67: heddle.v1.Approval
+	(*ThreadTokenUsage)(nil),    // 68: heddle.v1.ThreadTokenUsage
+	(*TurnError)(nil),           // 69: heddle.v1.TurnError
+	(*GitInfo)(nil),             // 70: heddle.v1.GitInfo
+	(*PermissionGrant)(nil),     // 71: heddle.v1.PermissionGrant
+	(*Place)(nil),               // 72: heddle.v1.Place
+	(*Goal)(nil),                // 73: heddle.v1.Goal
+	(*QueuedMessage)(nil),       // 74: heddle.v1.QueuedMessage
+	(*Attachment)(nil),          // 75: heddle.v1.Attachment
+	(*SectionPlace)(nil),        // 76: heddle.v1.SectionPlace
+	(*ReadState)(nil),           // 77: heddle.v1.ReadState
+	(*SandboxReport)(nil),       // 78: heddle.v1.SandboxReport
 }
 var file_heddle_v1_event_proto_depIdxs = []int32{
 	1,  // 0: heddle.v1.Event.thread_created:type_name -> heddle.v1.ThreadCreated
@@ -4747,93 +4815,95 @@ var file_heddle_v1_event_proto_depIdxs = []int32{
 	3,  // 2: heddle.v1.Event.thread_archived:type_name -> heddle.v1.ThreadArchived
 	4,  // 3: heddle.v1.Event.thread_unarchived:type_name -> heddle.v1.ThreadUnarchived
 	5,  // 4: heddle.v1.Event.settings_changed:type_name -> heddle.v1.SettingsChanged
-	7,  // 5: heddle.v1.Event.turn_started:type_name -> heddle.v1.TurnStarted
-	8,  // 6: heddle.v1.Event.turn_completed:type_name -> heddle.v1.TurnCompleted
-	9,  // 7: heddle.v1.Event.steer_accepted:type_name -> heddle.v1.SteerAccepted
-	10, // 8: heddle.v1.Event.item_started:type_name -> heddle.v1.ItemStarted
-	12, // 9: heddle.v1.Event.item_delta:type_name -> heddle.v1.ItemDelta
-	14, // 10: heddle.v1.Event.output_advanced:type_name -> heddle.v1.OutputAdvanced
-	11, // 11: heddle.v1.Event.item_completed:type_name -> heddle.v1.ItemCompleted
-	15, // 12: heddle.v1.Event.terminal_interaction:type_name -> heddle.v1.TerminalInteraction
-	16, // 13: heddle.v1.Event.approval_requested:type_name -> heddle.v1.ApprovalRequested
-	17, // 14: heddle.v1.Event.approval_resolved:type_name -> heddle.v1.ApprovalResolved
-	18, // 15: heddle.v1.Event.plan_updated:type_name -> heddle.v1.PlanUpdated
-	20, // 16: heddle.v1.Event.diff_updated:type_name -> heddle.v1.DiffUpdated
-	21, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
-	22, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
-	23, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
-	45, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
-	52, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
-	54, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
-	55, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
-	44, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
-	6,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
-	24, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
-	27, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
-	28, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
-	29, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
-	36, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
-	37, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
-	26, // 32: heddle.v1.Event.places_seen:type_name -> heddle.v1.PlacesSeen
-	25, // 33: heddle.v1.Event.permissions_granted:type_name -> heddle.v1.PermissionsGranted
-	38, // 34: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
-	39, // 35: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
-	30, // 36: heddle.v1.Event.queue_changed:type_name -> heddle.v1.QueueChanged
-	32, // 37: heddle.v1.Event.attachment_changed:type_name -> heddle.v1.AttachmentChanged
-	33, // 38: heddle.v1.Event.section_changed:type_name -> heddle.v1.SectionChanged
-	34, // 39: heddle.v1.Event.project_changed:type_name -> heddle.v1.ProjectChanged
-	35, // 40: heddle.v1.Event.memory_mode_changed:type_name -> heddle.v1.MemoryModeChanged
-	40, // 41: heddle.v1.Event.hook_started:type_name -> heddle.v1.HookStarted
-	41, // 42: heddle.v1.Event.hook_completed:type_name -> heddle.v1.HookCompleted
-	60, // 43: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
-	61, // 44: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
-	62, // 45: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
-	63, // 46: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
-	62, // 47: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
-	62, // 48: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
-	63, // 49: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
-	64, // 50: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
-	64, // 51: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
-	13, // 52: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
-	13, // 53: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
-	65, // 54: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
-	65, // 55: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
-	19, // 56: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
-	66, // 57: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
-	67, // 58: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
-	68, // 59: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
-	69, // 60: heddle.v1.PermissionsGranted.grant:type_name -> heddle.v1.PermissionGrant
-	70, // 61: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
-	71, // 62: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
-	68, // 63: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
-	72, // 64: heddle.v1.QueueChanged.added:type_name -> heddle.v1.QueuedMessage
-	72, // 65: heddle.v1.QueueChanged.replaced:type_name -> heddle.v1.QueuedMessage
-	31, // 66: heddle.v1.QueueChanged.ordered:type_name -> heddle.v1.QueueOrder
-	73, // 67: heddle.v1.AttachmentChanged.attachment:type_name -> heddle.v1.Attachment
-	74, // 68: heddle.v1.SectionChanged.place:type_name -> heddle.v1.SectionPlace
-	75, // 69: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
-	42, // 70: heddle.v1.HookStarted.run:type_name -> heddle.v1.HookRun
-	42, // 71: heddle.v1.HookCompleted.run:type_name -> heddle.v1.HookRun
-	43, // 72: heddle.v1.HookRun.entries:type_name -> heddle.v1.HookEntry
-	76, // 73: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
-	46, // 74: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
-	47, // 75: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
-	49, // 76: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
-	50, // 77: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
-	51, // 78: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
-	48, // 79: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
-	48, // 80: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
-	53, // 81: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
-	0,  // 82: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
-	56, // 83: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
-	58, // 84: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
-	57, // 85: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
-	59, // 86: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
-	85, // [85:87] is the sub-list for method output_type
-	83, // [83:85] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	8,  // 5: heddle.v1.Event.turn_started:type_name -> heddle.v1.TurnStarted
+	9,  // 6: heddle.v1.Event.turn_completed:type_name -> heddle.v1.TurnCompleted
+	10, // 7: heddle.v1.Event.steer_accepted:type_name -> heddle.v1.SteerAccepted
+	11, // 8: heddle.v1.Event.item_started:type_name -> heddle.v1.ItemStarted
+	13, // 9: heddle.v1.Event.item_delta:type_name -> heddle.v1.ItemDelta
+	15, // 10: heddle.v1.Event.output_advanced:type_name -> heddle.v1.OutputAdvanced
+	12, // 11: heddle.v1.Event.item_completed:type_name -> heddle.v1.ItemCompleted
+	16, // 12: heddle.v1.Event.terminal_interaction:type_name -> heddle.v1.TerminalInteraction
+	17, // 13: heddle.v1.Event.approval_requested:type_name -> heddle.v1.ApprovalRequested
+	18, // 14: heddle.v1.Event.approval_resolved:type_name -> heddle.v1.ApprovalResolved
+	19, // 15: heddle.v1.Event.plan_updated:type_name -> heddle.v1.PlanUpdated
+	21, // 16: heddle.v1.Event.diff_updated:type_name -> heddle.v1.DiffUpdated
+	22, // 17: heddle.v1.Event.token_usage_updated:type_name -> heddle.v1.TokenUsageUpdated
+	23, // 18: heddle.v1.Event.error_raised:type_name -> heddle.v1.ErrorRaised
+	24, // 19: heddle.v1.Event.warning_raised:type_name -> heddle.v1.WarningRaised
+	46, // 20: heddle.v1.Event.history_appended:type_name -> heddle.v1.HistoryAppended
+	53, // 21: heddle.v1.Event.actions_intended:type_name -> heddle.v1.ActionsIntended
+	55, // 22: heddle.v1.Event.actions_resolved:type_name -> heddle.v1.ActionsResolved
+	56, // 23: heddle.v1.Event.range_compacted:type_name -> heddle.v1.RangeCompacted
+	45, // 24: heddle.v1.Event.sandbox_reported:type_name -> heddle.v1.SandboxReported
+	7,  // 25: heddle.v1.Event.turn_accepted:type_name -> heddle.v1.TurnAccepted
+	25, // 26: heddle.v1.Event.workspace_seen:type_name -> heddle.v1.WorkspaceSeen
+	28, // 27: heddle.v1.Event.thread_reverted:type_name -> heddle.v1.ThreadReverted
+	29, // 28: heddle.v1.Event.goal_changed:type_name -> heddle.v1.GoalChanged
+	30, // 29: heddle.v1.Event.git_changed:type_name -> heddle.v1.GitChanged
+	37, // 30: heddle.v1.Event.read_state_changed:type_name -> heddle.v1.ReadStateChanged
+	38, // 31: heddle.v1.Event.network_decided:type_name -> heddle.v1.NetworkDecided
+	27, // 32: heddle.v1.Event.places_seen:type_name -> heddle.v1.PlacesSeen
+	26, // 33: heddle.v1.Event.permissions_granted:type_name -> heddle.v1.PermissionsGranted
+	39, // 34: heddle.v1.Event.mcp_server_status:type_name -> heddle.v1.McpServerStatus
+	40, // 35: heddle.v1.Event.mcp_progress:type_name -> heddle.v1.McpProgress
+	31, // 36: heddle.v1.Event.queue_changed:type_name -> heddle.v1.QueueChanged
+	33, // 37: heddle.v1.Event.attachment_changed:type_name -> heddle.v1.AttachmentChanged
+	34, // 38: heddle.v1.Event.section_changed:type_name -> heddle.v1.SectionChanged
+	35, // 39: heddle.v1.Event.project_changed:type_name -> heddle.v1.ProjectChanged
+	36, // 40: heddle.v1.Event.memory_mode_changed:type_name -> heddle.v1.MemoryModeChanged
+	41, // 41: heddle.v1.Event.hook_started:type_name -> heddle.v1.HookStarted
+	42, // 42: heddle.v1.Event.hook_completed:type_name -> heddle.v1.HookCompleted
+	6,  // 43: heddle.v1.Event.turn_settings_changed:type_name -> heddle.v1.TurnSettingsChanged
+	61, // 44: heddle.v1.ThreadCreated.thread:type_name -> heddle.v1.Thread
+	62, // 45: heddle.v1.SettingsChanged.settings:type_name -> heddle.v1.ThreadSettings
+	63, // 46: heddle.v1.TurnSettingsChanged.overrides:type_name -> heddle.v1.TurnOverrides
+	64, // 47: heddle.v1.TurnAccepted.turn:type_name -> heddle.v1.Turn
+	65, // 48: heddle.v1.TurnAccepted.input:type_name -> heddle.v1.UserMessage
+	64, // 49: heddle.v1.TurnStarted.turn:type_name -> heddle.v1.Turn
+	64, // 50: heddle.v1.TurnCompleted.turn:type_name -> heddle.v1.Turn
+	65, // 51: heddle.v1.SteerAccepted.input:type_name -> heddle.v1.UserMessage
+	66, // 52: heddle.v1.ItemStarted.item:type_name -> heddle.v1.Item
+	66, // 53: heddle.v1.ItemCompleted.item:type_name -> heddle.v1.Item
+	14, // 54: heddle.v1.ItemDelta.summary_text:type_name -> heddle.v1.IndexedText
+	14, // 55: heddle.v1.ItemDelta.reasoning_text:type_name -> heddle.v1.IndexedText
+	67, // 56: heddle.v1.ApprovalRequested.approval:type_name -> heddle.v1.Approval
+	67, // 57: heddle.v1.ApprovalResolved.approval:type_name -> heddle.v1.Approval
+	20, // 58: heddle.v1.PlanUpdated.steps:type_name -> heddle.v1.PlanStep
+	68, // 59: heddle.v1.TokenUsageUpdated.usage:type_name -> heddle.v1.ThreadTokenUsage
+	69, // 60: heddle.v1.ErrorRaised.error:type_name -> heddle.v1.TurnError
+	70, // 61: heddle.v1.WorkspaceSeen.git:type_name -> heddle.v1.GitInfo
+	71, // 62: heddle.v1.PermissionsGranted.grant:type_name -> heddle.v1.PermissionGrant
+	72, // 63: heddle.v1.PlacesSeen.places:type_name -> heddle.v1.Place
+	73, // 64: heddle.v1.GoalChanged.goal:type_name -> heddle.v1.Goal
+	70, // 65: heddle.v1.GitChanged.git:type_name -> heddle.v1.GitInfo
+	74, // 66: heddle.v1.QueueChanged.added:type_name -> heddle.v1.QueuedMessage
+	74, // 67: heddle.v1.QueueChanged.replaced:type_name -> heddle.v1.QueuedMessage
+	32, // 68: heddle.v1.QueueChanged.ordered:type_name -> heddle.v1.QueueOrder
+	75, // 69: heddle.v1.AttachmentChanged.attachment:type_name -> heddle.v1.Attachment
+	76, // 70: heddle.v1.SectionChanged.place:type_name -> heddle.v1.SectionPlace
+	77, // 71: heddle.v1.ReadStateChanged.read_state:type_name -> heddle.v1.ReadState
+	43, // 72: heddle.v1.HookStarted.run:type_name -> heddle.v1.HookRun
+	43, // 73: heddle.v1.HookCompleted.run:type_name -> heddle.v1.HookRun
+	44, // 74: heddle.v1.HookRun.entries:type_name -> heddle.v1.HookEntry
+	78, // 75: heddle.v1.SandboxReported.report:type_name -> heddle.v1.SandboxReport
+	47, // 76: heddle.v1.HistoryAppended.entries:type_name -> heddle.v1.HistoryEntry
+	48, // 77: heddle.v1.HistoryEntry.message:type_name -> heddle.v1.HistoryMessage
+	50, // 78: heddle.v1.HistoryEntry.tool_call:type_name -> heddle.v1.ToolCall
+	51, // 79: heddle.v1.HistoryEntry.tool_output:type_name -> heddle.v1.ToolOutput
+	52, // 80: heddle.v1.HistoryEntry.reasoning:type_name -> heddle.v1.HistoryReasoning
+	49, // 81: heddle.v1.HistoryMessage.parts:type_name -> heddle.v1.HistoryPart
+	49, // 82: heddle.v1.ToolOutput.parts:type_name -> heddle.v1.HistoryPart
+	54, // 83: heddle.v1.ActionsIntended.actions:type_name -> heddle.v1.ActionIntent
+	0,  // 84: heddle.v1.WatchResponse.events:type_name -> heddle.v1.Event
+	57, // 85: heddle.v1.EventService.Watch:input_type -> heddle.v1.WatchRequest
+	59, // 86: heddle.v1.EventService.ReadOutput:input_type -> heddle.v1.ReadOutputRequest
+	58, // 87: heddle.v1.EventService.Watch:output_type -> heddle.v1.WatchResponse
+	60, // 88: heddle.v1.EventService.ReadOutput:output_type -> heddle.v1.ReadOutputResponse
+	87, // [87:89] is the sub-list for method output_type
+	85, // [85:87] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_event_proto_init() }
@@ -4889,27 +4959,28 @@ func file_heddle_v1_event_proto_init() {
 		(*Event_MemoryModeChanged)(nil),
 		(*Event_HookStarted)(nil),
 		(*Event_HookCompleted)(nil),
+		(*Event_TurnSettingsChanged)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[12].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[13].OneofWrappers = []any{
 		(*ItemDelta_AgentText)(nil),
 		(*ItemDelta_PlanText)(nil),
 		(*ItemDelta_SummaryText)(nil),
 		(*ItemDelta_SummaryPart)(nil),
 		(*ItemDelta_ReasoningText)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[30].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[31].OneofWrappers = []any{
 		(*QueueChanged_Added)(nil),
 		(*QueueChanged_Replaced)(nil),
 		(*QueueChanged_RemovedId)(nil),
 		(*QueueChanged_Ordered)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[46].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[47].OneofWrappers = []any{
 		(*HistoryEntry_Message)(nil),
 		(*HistoryEntry_ToolCall)(nil),
 		(*HistoryEntry_ToolOutput)(nil),
 		(*HistoryEntry_Reasoning)(nil),
 	}
-	file_heddle_v1_event_proto_msgTypes[48].OneofWrappers = []any{
+	file_heddle_v1_event_proto_msgTypes[49].OneofWrappers = []any{
 		(*HistoryPart_Text)(nil),
 		(*HistoryPart_ImageUrl)(nil),
 	}
@@ -4919,7 +4990,7 @@ func file_heddle_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_event_proto_rawDesc), len(file_heddle_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

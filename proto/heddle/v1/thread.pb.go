@@ -1591,7 +1591,9 @@ type Turn struct {
 	// What a turn does that is not regular.
 	Task *TurnTask `protobuf:"bytes,20,opt,name=task,proto3" json:"task,omitempty"`
 	// What it changed in files, once it has ended; unset when it changed none.
-	Diff          *DiffArtifact `protobuf:"bytes,30,opt,name=diff,proto3" json:"diff,omitempty"`
+	Diff *DiffArtifact `protobuf:"bytes,30,opt,name=diff,proto3" json:"diff,omitempty"`
+	// What was changed of the thread's settings for the rest of this turn alone.
+	Overrides     *TurnOverrides `protobuf:"bytes,40,opt,name=overrides,proto3" json:"overrides,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1773,6 +1775,93 @@ func (x *Turn) GetDiff() *DiffArtifact {
 	return nil
 }
 
+func (x *Turn) GetOverrides() *TurnOverrides {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+// TurnOverrides lie over the settings of a thread for one turn. What is empty is
+// left as the thread has it.
+type TurnOverrides struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Model            string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	ReasoningEffort  string                 `protobuf:"bytes,2,opt,name=reasoning_effort,json=reasoningEffort,proto3" json:"reasoning_effort,omitempty"`
+	ReasoningSummary string                 `protobuf:"bytes,3,opt,name=reasoning_summary,json=reasoningSummary,proto3" json:"reasoning_summary,omitempty"`
+	// Set and empty clears it.
+	ServiceTier *string `protobuf:"bytes,4,opt,name=service_tier,json=serviceTier,proto3,oneof" json:"service_tier,omitempty"`
+	// "user" or "auto_review".
+	ApprovalsReviewer string `protobuf:"bytes,5,opt,name=approvals_reviewer,json=approvalsReviewer,proto3" json:"approvals_reviewer,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *TurnOverrides) Reset() {
+	*x = TurnOverrides{}
+	mi := &file_heddle_v1_thread_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnOverrides) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnOverrides) ProtoMessage() {}
+
+func (x *TurnOverrides) ProtoReflect() protoreflect.Message {
+	mi := &file_heddle_v1_thread_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnOverrides.ProtoReflect.Descriptor instead.
+func (*TurnOverrides) Descriptor() ([]byte, []int) {
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TurnOverrides) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TurnOverrides) GetReasoningEffort() string {
+	if x != nil {
+		return x.ReasoningEffort
+	}
+	return ""
+}
+
+func (x *TurnOverrides) GetReasoningSummary() string {
+	if x != nil {
+		return x.ReasoningSummary
+	}
+	return ""
+}
+
+func (x *TurnOverrides) GetServiceTier() string {
+	if x != nil && x.ServiceTier != nil {
+		return *x.ServiceTier
+	}
+	return ""
+}
+
+func (x *TurnOverrides) GetApprovalsReviewer() string {
+	if x != nil {
+		return x.ApprovalsReviewer
+	}
+	return ""
+}
+
 type TurnTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Task:
@@ -1786,7 +1875,7 @@ type TurnTask struct {
 
 func (x *TurnTask) Reset() {
 	*x = TurnTask{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[14]
+	mi := &file_heddle_v1_thread_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1887,7 @@ func (x *TurnTask) String() string {
 func (*TurnTask) ProtoMessage() {}
 
 func (x *TurnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[14]
+	mi := &file_heddle_v1_thread_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1900,7 @@ func (x *TurnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnTask.ProtoReflect.Descriptor instead.
 func (*TurnTask) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{14}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TurnTask) GetTask() isTurnTask_Task {
@@ -1867,7 +1956,7 @@ type ReviewTask struct {
 
 func (x *ReviewTask) Reset() {
 	*x = ReviewTask{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[15]
+	mi := &file_heddle_v1_thread_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1968,7 @@ func (x *ReviewTask) String() string {
 func (*ReviewTask) ProtoMessage() {}
 
 func (x *ReviewTask) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[15]
+	mi := &file_heddle_v1_thread_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1981,7 @@ func (x *ReviewTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReviewTask.ProtoReflect.Descriptor instead.
 func (*ReviewTask) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{15}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReviewTask) GetPrompt() string {
@@ -1921,7 +2010,7 @@ type ShellTask struct {
 
 func (x *ShellTask) Reset() {
 	*x = ShellTask{}
-	mi := &file_heddle_v1_thread_proto_msgTypes[16]
+	mi := &file_heddle_v1_thread_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2022,7 @@ func (x *ShellTask) String() string {
 func (*ShellTask) ProtoMessage() {}
 
 func (x *ShellTask) ProtoReflect() protoreflect.Message {
-	mi := &file_heddle_v1_thread_proto_msgTypes[16]
+	mi := &file_heddle_v1_thread_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2035,7 @@ func (x *ShellTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShellTask.ProtoReflect.Descriptor instead.
 func (*ShellTask) Descriptor() ([]byte, []int) {
-	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{16}
+	return file_heddle_v1_thread_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ShellTask) GetCommand() string {
@@ -2113,7 +2202,7 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\vhttp_status\x18\x03 \x01(\x05H\x00R\n" +
 	"httpStatus\x88\x01\x01\x12-\n" +
 	"\x12additional_details\x18\x04 \x01(\tR\x11additionalDetailsB\x0e\n" +
-	"\f_http_status\"\x9c\x06\n" +
+	"\f_http_status\"\xd4\x06\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\froot_turn_id\x18\x02 \x01(\tR\n" +
@@ -2139,7 +2228,15 @@ const file_heddle_v1_thread_proto_rawDesc = "" +
 	"\x12last_agent_message\x18\x12 \x01(\v2\x0f.heddle.v1.ItemR\x10lastAgentMessage\x12\x12\n" +
 	"\x04kind\x18\x13 \x01(\tR\x04kind\x12'\n" +
 	"\x04task\x18\x14 \x01(\v2\x13.heddle.v1.TurnTaskR\x04task\x12+\n" +
-	"\x04diff\x18\x1e \x01(\v2\x17.heddle.v1.DiffArtifactR\x04diff\"q\n" +
+	"\x04diff\x18\x1e \x01(\v2\x17.heddle.v1.DiffArtifactR\x04diff\x126\n" +
+	"\toverrides\x18( \x01(\v2\x18.heddle.v1.TurnOverridesR\toverrides\"\xe5\x01\n" +
+	"\rTurnOverrides\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12)\n" +
+	"\x10reasoning_effort\x18\x02 \x01(\tR\x0freasoningEffort\x12+\n" +
+	"\x11reasoning_summary\x18\x03 \x01(\tR\x10reasoningSummary\x12&\n" +
+	"\fservice_tier\x18\x04 \x01(\tH\x00R\vserviceTier\x88\x01\x01\x12-\n" +
+	"\x12approvals_reviewer\x18\x05 \x01(\tR\x11approvalsReviewerB\x0f\n" +
+	"\r_service_tier\"q\n" +
 	"\bTurnTask\x12/\n" +
 	"\x06review\x18\x01 \x01(\v2\x15.heddle.v1.ReviewTaskH\x00R\x06review\x12,\n" +
 	"\x05shell\x18\x02 \x01(\v2\x14.heddle.v1.ShellTaskH\x00R\x05shellB\x06\n" +
@@ -2182,7 +2279,7 @@ func file_heddle_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_heddle_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_heddle_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_heddle_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_heddle_v1_thread_proto_goTypes = []any{
 	(ThreadState)(0),           // 0: heddle.v1.ThreadState
 	(TurnStatus)(0),            // 1: heddle.v1.TurnStatus
@@ -2201,58 +2298,60 @@ var file_heddle_v1_thread_proto_goTypes = []any{
 	(*ReadState)(nil),          // 14: heddle.v1.ReadState
 	(*TurnError)(nil),          // 15: heddle.v1.TurnError
 	(*Turn)(nil),               // 16: heddle.v1.Turn
-	(*TurnTask)(nil),           // 17: heddle.v1.TurnTask
-	(*ReviewTask)(nil),         // 18: heddle.v1.ReviewTask
-	(*ShellTask)(nil),          // 19: heddle.v1.ShellTask
-	nil,                        // 20: heddle.v1.QueuedMessage.ClientMetadataEntry
-	(*structpb.Struct)(nil),    // 21: google.protobuf.Struct
-	(*SandboxPolicy)(nil),      // 22: heddle.v1.SandboxPolicy
-	(*structpb.ListValue)(nil), // 23: google.protobuf.ListValue
-	(*SandboxReport)(nil),      // 24: heddle.v1.SandboxReport
-	(*Place)(nil),              // 25: heddle.v1.Place
-	(*PermissionGrant)(nil),    // 26: heddle.v1.PermissionGrant
-	(*UserMessage)(nil),        // 27: heddle.v1.UserMessage
-	(*Item)(nil),               // 28: heddle.v1.Item
-	(*DiffArtifact)(nil),       // 29: heddle.v1.DiffArtifact
+	(*TurnOverrides)(nil),      // 17: heddle.v1.TurnOverrides
+	(*TurnTask)(nil),           // 18: heddle.v1.TurnTask
+	(*ReviewTask)(nil),         // 19: heddle.v1.ReviewTask
+	(*ShellTask)(nil),          // 20: heddle.v1.ShellTask
+	nil,                        // 21: heddle.v1.QueuedMessage.ClientMetadataEntry
+	(*structpb.Struct)(nil),    // 22: google.protobuf.Struct
+	(*SandboxPolicy)(nil),      // 23: heddle.v1.SandboxPolicy
+	(*structpb.ListValue)(nil), // 24: google.protobuf.ListValue
+	(*SandboxReport)(nil),      // 25: heddle.v1.SandboxReport
+	(*Place)(nil),              // 26: heddle.v1.Place
+	(*PermissionGrant)(nil),    // 27: heddle.v1.PermissionGrant
+	(*UserMessage)(nil),        // 28: heddle.v1.UserMessage
+	(*Item)(nil),               // 29: heddle.v1.Item
+	(*DiffArtifact)(nil),       // 30: heddle.v1.DiffArtifact
 }
 var file_heddle_v1_thread_proto_depIdxs = []int32{
-	21, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
-	22, // 1: heddle.v1.ThreadSettings.sandbox:type_name -> heddle.v1.SandboxPolicy
-	21, // 2: heddle.v1.ThreadSettings.config:type_name -> google.protobuf.Struct
-	21, // 3: heddle.v1.ThreadSettings.collaboration_mode:type_name -> google.protobuf.Struct
-	23, // 4: heddle.v1.ThreadSettings.dynamic_tools:type_name -> google.protobuf.ListValue
+	22, // 0: heddle.v1.ThreadSettings.granular_approval:type_name -> google.protobuf.Struct
+	23, // 1: heddle.v1.ThreadSettings.sandbox:type_name -> heddle.v1.SandboxPolicy
+	22, // 2: heddle.v1.ThreadSettings.config:type_name -> google.protobuf.Struct
+	22, // 3: heddle.v1.ThreadSettings.collaboration_mode:type_name -> google.protobuf.Struct
+	24, // 4: heddle.v1.ThreadSettings.dynamic_tools:type_name -> google.protobuf.ListValue
 	5,  // 5: heddle.v1.ThreadTokenUsage.total:type_name -> heddle.v1.TokenUsage
 	5,  // 6: heddle.v1.ThreadTokenUsage.last:type_name -> heddle.v1.TokenUsage
 	3,  // 7: heddle.v1.Thread.settings:type_name -> heddle.v1.ThreadSettings
 	0,  // 8: heddle.v1.Thread.state:type_name -> heddle.v1.ThreadState
 	4,  // 9: heddle.v1.Thread.git:type_name -> heddle.v1.GitInfo
 	6,  // 10: heddle.v1.Thread.token_usage:type_name -> heddle.v1.ThreadTokenUsage
-	24, // 11: heddle.v1.Thread.sandbox_report:type_name -> heddle.v1.SandboxReport
-	21, // 12: heddle.v1.Thread.client_fields:type_name -> google.protobuf.Struct
+	25, // 11: heddle.v1.Thread.sandbox_report:type_name -> heddle.v1.SandboxReport
+	22, // 12: heddle.v1.Thread.client_fields:type_name -> google.protobuf.Struct
 	12, // 13: heddle.v1.Thread.reverted:type_name -> heddle.v1.RevertedTurns
 	13, // 14: heddle.v1.Thread.goal:type_name -> heddle.v1.Goal
 	14, // 15: heddle.v1.Thread.read_state:type_name -> heddle.v1.ReadState
-	25, // 16: heddle.v1.Thread.places:type_name -> heddle.v1.Place
-	26, // 17: heddle.v1.Thread.grants:type_name -> heddle.v1.PermissionGrant
+	26, // 16: heddle.v1.Thread.places:type_name -> heddle.v1.Place
+	27, // 17: heddle.v1.Thread.grants:type_name -> heddle.v1.PermissionGrant
 	8,  // 18: heddle.v1.Thread.section:type_name -> heddle.v1.SectionPlace
 	10, // 19: heddle.v1.Queue.messages:type_name -> heddle.v1.QueuedMessage
-	27, // 20: heddle.v1.QueuedMessage.input:type_name -> heddle.v1.UserMessage
-	20, // 21: heddle.v1.QueuedMessage.client_metadata:type_name -> heddle.v1.QueuedMessage.ClientMetadataEntry
+	28, // 20: heddle.v1.QueuedMessage.input:type_name -> heddle.v1.UserMessage
+	21, // 21: heddle.v1.QueuedMessage.client_metadata:type_name -> heddle.v1.QueuedMessage.ClientMetadataEntry
 	2,  // 22: heddle.v1.QueuedMessage.on_disconnect:type_name -> heddle.v1.OnDisconnect
 	1,  // 23: heddle.v1.Turn.status:type_name -> heddle.v1.TurnStatus
 	15, // 24: heddle.v1.Turn.error:type_name -> heddle.v1.TurnError
 	2,  // 25: heddle.v1.Turn.on_disconnect:type_name -> heddle.v1.OnDisconnect
-	21, // 26: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
-	28, // 27: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
-	17, // 28: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
-	29, // 29: heddle.v1.Turn.diff:type_name -> heddle.v1.DiffArtifact
-	18, // 30: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
-	19, // 31: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	22, // 26: heddle.v1.Turn.output_schema:type_name -> google.protobuf.Struct
+	29, // 27: heddle.v1.Turn.last_agent_message:type_name -> heddle.v1.Item
+	18, // 28: heddle.v1.Turn.task:type_name -> heddle.v1.TurnTask
+	30, // 29: heddle.v1.Turn.diff:type_name -> heddle.v1.DiffArtifact
+	17, // 30: heddle.v1.Turn.overrides:type_name -> heddle.v1.TurnOverrides
+	19, // 31: heddle.v1.TurnTask.review:type_name -> heddle.v1.ReviewTask
+	20, // 32: heddle.v1.TurnTask.shell:type_name -> heddle.v1.ShellTask
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_heddle_v1_thread_proto_init() }
@@ -2265,7 +2364,8 @@ func file_heddle_v1_thread_proto_init() {
 	file_heddle_v1_policy_proto_init()
 	file_heddle_v1_thread_proto_msgTypes[10].OneofWrappers = []any{}
 	file_heddle_v1_thread_proto_msgTypes[12].OneofWrappers = []any{}
-	file_heddle_v1_thread_proto_msgTypes[14].OneofWrappers = []any{
+	file_heddle_v1_thread_proto_msgTypes[14].OneofWrappers = []any{}
+	file_heddle_v1_thread_proto_msgTypes[15].OneofWrappers = []any{
 		(*TurnTask_Review)(nil),
 		(*TurnTask_Shell)(nil),
 	}
@@ -2275,7 +2375,7 @@ func file_heddle_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_heddle_v1_thread_proto_rawDesc), len(file_heddle_v1_thread_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
