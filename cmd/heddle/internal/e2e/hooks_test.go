@@ -20,6 +20,7 @@ func hookTOML(event, matcher, command string, more ...string) string {
 
 // hooked makes a world with hooks in the person's config.
 func hooked(t *testing.T, m *model, hooks ...string) *world {
+	t.Helper()
 	w := newWorld(t, m)
 	path := filepath.Join(w.home, "config.toml")
 	before, err := os.ReadFile(path)
