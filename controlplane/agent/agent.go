@@ -181,13 +181,10 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 	if row.OnDisconnect == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
 		row.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
 	}
-	if err := lt.persist(ctx, append(events, turnAccepted(row, r.Input, r.queued))...); err != nil {
+	if err := lt.change(ctx, changed, func() error { return lt.persist(ctx, append(events, turnAccepted(row, r.Input, r.queued))...) }); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("agent/turn-accepted")
-	if changed != nil {
-		lt.setSettings(changed)
-	}
 	t := newTurn(lt, row)
 	t.first = taskInput(r)
 	lt.setTurn(t)

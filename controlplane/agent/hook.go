@@ -244,8 +244,7 @@ func hookContexts(runs []*heddlev1.HookRun) []*heddlev1.HistoryEntry {
 	var out []*heddlev1.HistoryEntry
 	for _, run := range runs {
 		for _, c := range hook.Said(run, "context") {
-			told, _ := tool.Truncate([]byte(c), tool.DefaultMaxTokens)
-			out = append(out, prompt.HookContext(told))
+			out = append(out, prompt.HookContext(clipTold(c)))
 		}
 	}
 	return out
@@ -262,7 +261,13 @@ func hookRefusal(runs []*heddlev1.HookRun) (why string, ok bool) {
 			all = append(all, hook.Said(run, "stop")...)
 		}
 	}
-	return strings.Join(all, "\n\n"), len(all) > 0
+	return clipTold(strings.Join(all, "\n\n")), len(all) > 0
+}
+
+// clipTold bounds what hooks tell the model, as outputs of tools are.
+func clipTold(s string) string {
+	told, _ := tool.Truncate([]byte(s), tool.DefaultMaxTokens)
+	return told
 }
 
 // admit shows an input, unless hooks refuse it; it reports whether it was shown.
@@ -397,7 +402,7 @@ func (t *turn) stopHooks() (bool, error) {
 			return false, nil
 		}
 		if run.GetStatus() == hook.Blocked {
-			p.Fragments = append(p.Fragments, &heddlev1.HookFragment{Text: strings.Join(hook.Said(run, "feedback"), "\n"), HookRunId: run.GetId()})
+			p.Fragments = append(p.Fragments, &heddlev1.HookFragment{Text: clipTold(strings.Join(hook.Said(run, "feedback"), "\n")), HookRunId: run.GetId()})
 		}
 	}
 	if len(p.Fragments) == 0 {

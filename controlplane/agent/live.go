@@ -298,11 +298,8 @@ func (lt *live) steerInstead(ctx context.Context, t *turn, r TurnRequest) (*Turn
 		}
 		return &TurnAnswer{Turn: proto.CloneOf(t.snapshot()), Steered: true}, nil
 	}
-	if err := t.steer(ctx, r.Input, events); err != nil {
+	if err := lt.change(ctx, changed, func() error { return t.steer(ctx, r.Input, events) }); err != nil {
 		return nil, err
-	}
-	if changed != nil {
-		lt.setSettings(changed)
 	}
 	return &TurnAnswer{Turn: proto.CloneOf(t.snapshot()), Steered: true, Changed: changed}, nil
 }
@@ -318,10 +315,9 @@ func (a *Agent) UpdateSettings(ctx context.Context, threadID string, patch *hedd
 	if changed == nil {
 		return proto.CloneOf(lt.currentSettings()), nil
 	}
-	if err := lt.persist(ctx, events...); err != nil {
+	if err := lt.change(ctx, changed, func() error { return lt.persist(ctx, events...) }); err != nil {
 		return nil, err
 	}
-	lt.setSettings(changed)
 	a.wg.Go(func() { // now, and not when somebody had the time to lead them elsewhere
 		if err := lt.learnPlaces(a.ctx, folders(changed.GetCwd(), changed.GetSandbox())); err != nil {
 			a.cfg.Logger.Debug("look where folders lead", "thread", threadID, "error", err)

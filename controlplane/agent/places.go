@@ -101,7 +101,8 @@ func (lt *live) notePlaces(ctx context.Context, asked []string, found []*heddlev
 	lt.mu.Lock()
 	var fresh []*heddlev1.Place
 	for _, p := range found {
-		if !lt.placed[p.GetPath()] {
+		// One of which nothing could be said is not pinned yet.
+		if !lt.placed[p.GetPath()] || len(placesOf(lt.places, []string{p.GetPath()})) == 0 {
 			fresh = append(fresh, p)
 		}
 	}

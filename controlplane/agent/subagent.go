@@ -209,7 +209,10 @@ func (r *agentRun) spawn(ctx context.Context) (map[string]any, error) {
 	}
 	t.lt.openAgent(id)
 	if row.GetTurnCount() == 0 && t.agent.running(id) == nil {
-		if _, err := t.agent.StartTurn(ctx, r.turnRequest(id)); err != nil {
+		// The parent's permissions may have been changed since the thread was created.
+		req := r.turnRequest(id)
+		req.Settings = permissionsOf(t.lt.currentSettings())
+		if _, err := t.agent.StartTurn(ctx, req); err != nil {
 			t.lt.closeAgent(id)
 			return nil, err
 		}

@@ -52,7 +52,8 @@ func DecidePermissions(policy string, granular *structpb.Struct, level heddlev1.
 
 // Private are folders that neither a grant nor anything above it may cover.
 type Private struct {
-	// UserHome is not granted, nor what is above it; folders in it are.
+	// UserHome is not granted, nor what is above it; folders in it are. Where it is
+	// not known, all folders in /home are taken for one.
 	UserHome string
 	// Home is the control plane's: not granted, nor what is above or in it.
 	Home string
@@ -67,7 +68,7 @@ func (p Private) CheckRoot(path string) error {
 		return errors.New("a path that is too long or has control characters cannot be granted")
 	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
 		return fmt.Errorf("%s is no absolute path", path)
-	case path == "/" || slices.Contains(systemFolders, path):
+	case path == "/" || slices.Contains(systemFolders, path) || p.UserHome == "" && filepath.Dir(path) == "/home":
 		return fmt.Errorf("%s is too wide to be granted", path)
 	}
 	for _, k := range kernelFolders {
@@ -143,7 +144,8 @@ func Extend(p *heddlev1.SandboxPolicy, cwd string, grants []*heddlev1.Permission
 	if Writes(level, cwd, write) {
 		out.Level = heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE
 		if level != out.Level {
-			out.WritableRoots = nil // a list that had no effect gets none by a grant
+			// What had no effect gets none by a grant.
+			out.WritableRoots, out.HostTmp, out.Git = nil, false, heddlev1.GitMode_GIT_MODE_UNSPECIFIED
 		}
 		for _, path := range write {
 			if path != cwd && !slices.Contains(out.GetWritableRoots(), path) {

@@ -24,6 +24,26 @@ func TestCheckRoot(t *testing.T) {
 	}
 }
 
+// Commands that are given no HOME have a home folder all the same.
+func TestCheckRootWithoutKnownHome(t *testing.T) {
+	for path, ok := range map[string]bool{"/home/u": false, "/home/u/work": true, "/root": false} {
+		if err := (Private{}).CheckRoot(path); (err == nil) != ok {
+			t.Errorf("CheckRoot(%q) = %v", path, err)
+		}
+	}
+}
+
+// A grant at read-only makes nothing count that the policy holds for another level.
+func TestExtendRevivesNothing(t *testing.T) {
+	p := &heddlev1.SandboxPolicy{
+		Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY, WritableRoots: []string{"/old"}, HostTmp: true, Git: heddlev1.GitMode_GIT_MODE_COMMIT,
+	}
+	got := Extend(p, "/w", []*heddlev1.PermissionGrant{{Write: []string{"/w"}}})
+	if want := (&heddlev1.SandboxPolicy{Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE}); !proto.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestGrantedIsAnIntersection(t *testing.T) {
 	asked := &heddlev1.PermissionsRequest{Write: []string{"/w/out", "/x"}, Read: []string{"/r"}, Network: true}
 	for _, row := range []struct {
