@@ -1,6 +1,7 @@
 package appserver
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
@@ -13,6 +14,9 @@ func (s *Server) hooksList(ctx context.Context, _ *call, p *protocol.CwdsParams)
 		return nil, err
 	}
 	cwds := s.absolutes(p.Cwds)
+	for i := range cwds {
+		cwds[i] = cmp.Or(cwds[i], s.session.Cwd()) // as the reference takes an empty one
+	}
 	if id := text(p.Thread); id != "" {
 		t, err := s.getThread(ctx, id)
 		if err != nil {
