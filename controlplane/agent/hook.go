@@ -101,7 +101,7 @@ func (t *turn) runHooks(ctx context.Context, hooks []hook.Hook, in hook.Input) (
 	fresh := make([]bool, len(hooks))
 	for i, h := range hooks {
 		id := h.RunID(in.ToolUseID)
-		if past := t.pastHook(id, h.Hash); past != nil {
+		if past := t.pastHook(id, h.Hash, in.Subject); past != nil {
 			runs[i] = past
 			continue
 		}
@@ -111,7 +111,7 @@ func (t *turn) runHooks(ctx context.Context, hooks []hook.Hook, in hook.Input) (
 		}
 		runs[i] = &heddlev1.HookRun{
 			Id: id, EventName: h.Event, Scope: scope, SourcePath: h.SourcePath, Source: h.Source, DisplayOrder: h.Order, Status: hook.Running,
-			StatusMessage: h.StatusMessage, StartedAtMs: t.agent.now(), ActionId: newID(), CallId: in.ToolUseID, Hash: h.Hash,
+			StatusMessage: h.StatusMessage, StartedAtMs: t.agent.now(), ActionId: newID(), CallId: in.Subject, Hash: h.Hash,
 		}
 		fresh[i] = true
 		started = append(started, hookStarted(t.id(), runs[i]))
@@ -287,7 +287,7 @@ func (t *turn) admit(in *heddlev1.UserMessage) (bool, error) {
 	if hooks := t.hooksFor(hook.UserPromptSubmit); ok && len(hooks) > 0 {
 		input := t.hookInput(hook.UserPromptSubmit)
 		said := clipHookInput(saidIn(in))
-		input.Prompt = &said
+		input.Prompt, input.Subject = &said, promptSubject(in)
 		runs, err := t.runHooks(t.ctx, hooks, input)
 		if err != nil {
 			return false, err

@@ -2,7 +2,13 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/hook"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
@@ -13,15 +19,42 @@ import (
 // its answer soon, or it is ended.
 const hookReturn = 2 * time.Second
 
-// pastHook is how a hook ended before a restart, nil when it did not run.
-func (t *turn) pastHook(id, hash string) *heddlev1.HookRun {
+// hookKey names the last run of a hook for one subject.
+func hookKey(id, subject string) string { return id + "\x00" + subject }
+
+// promptSubject stands for an input as its hooks see it.
+func promptSubject(in *heddlev1.UserMessage) string {
+	return fmt.Sprintf("prompt-%x", sha256.Sum256([]byte(saidIn(in))))
+}
+
+func (p *resumption) hook(run *heddlev1.HookRun) {
+	p.hooks[hookKey(run.GetId(), run.GetCallId())] = proto.CloneOf(run)
+}
+
+// inputShown takes an input from those that wait. Inputs are shown in the order in
+// which they were accepted, so hooks refused those before it: these are done with
+// too, as are the hooks that ran for them.
+func (p *resumption) inputShown(in *heddlev1.UserMessage) {
+	maps.DeleteFunc(p.hooks, func(_ string, r *heddlev1.HookRun) bool { return r.GetEventName() == hook.UserPromptSubmit })
+	subject := promptSubject(in)
+	shown := slices.IndexFunc(p.steers, func(s *heddlev1.UserMessage) bool { return promptSubject(s) == subject })
+	if p.first != nil && (shown < 0 || promptSubject(p.first) == subject) {
+		p.first = nil
+		return
+	}
+	p.first, p.steers = nil, p.steers[min(max(shown, 0)+1, len(p.steers)):]
+}
+
+// pastHook is how a hook ended before a restart, nil when it did not run for the
+// same subject.
+func (t *turn) pastHook(id, hash, subject string) *heddlev1.HookRun {
 	if t.resume == nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	run := t.resume.hooks[id]
-	delete(t.resume.hooks, id)
+	run := t.resume.hooks[hookKey(id, subject)]
+	delete(t.resume.hooks, hookKey(id, subject))
 	// A turn that goes on asks its model again, and then stops anew.
 	if run.GetHash() != hash || run.GetEventName() == hook.Stop {
 		return nil

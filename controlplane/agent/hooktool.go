@@ -73,7 +73,7 @@ func (t *turn) hookedCall(c *heddlev1.ToolCall) *call {
 
 func (t *turn) callAfterHooks(ctx context.Context, c *heddlev1.ToolCall, v hookTool, hooks []hook.Hook) result {
 	in := t.hookInput(hook.PreToolUse)
-	in.ToolName, in.ToolInput, in.ToolUseID = v.names[0], v.input, c.GetCallId()
+	in.ToolName, in.ToolInput, in.ToolUseID, in.Subject = v.names[0], v.input, c.GetCallId(), c.GetCallId()
 	runs, err := t.runHooks(ctx, hooks, in)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -180,7 +180,7 @@ func (t *turn) withPostHooks(k *call, v hookTool) {
 			return r
 		}
 		in := t.hookInput(hook.PostToolUse)
-		in.ToolName, in.ToolInput, in.ToolUseID = v.names[0], v.input, k.req.GetCallId()
+		in.ToolName, in.ToolInput, in.ToolUseID, in.Subject = v.names[0], v.input, k.req.GetCallId(), k.req.GetCallId()
 		said := clipHookInput(outputText(v, r))
 		in.ToolResponse = &said
 		runs, err := t.runHooks(ctx, hooks, in)

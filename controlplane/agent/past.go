@@ -2,12 +2,10 @@ package agent
 
 import (
 	"context"
-	"maps"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/approval"
-	"github.com/heddle-dev/heddle/controlplane/hook"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -105,9 +103,9 @@ func (p *resumption) add(ev *heddlev1.Event, items map[string]*heddlev1.Item) {
 	case *heddlev1.Event_ItemCompleted:
 		p.itemCompleted(e.ItemCompleted.GetItem(), items)
 	case *heddlev1.Event_HookStarted:
-		p.hooks[e.HookStarted.GetRun().GetId()] = proto.CloneOf(e.HookStarted.GetRun())
+		p.hook(e.HookStarted.GetRun())
 	case *heddlev1.Event_HookCompleted:
-		p.hooks[e.HookCompleted.GetRun().GetId()] = proto.CloneOf(e.HookCompleted.GetRun())
+		p.hook(e.HookCompleted.GetRun())
 	case *heddlev1.Event_DiffUpdated:
 		p.diff, p.base = e.DiffUpdated.GetDiff(), e.DiffUpdated.GetBaseCommit()
 	case *heddlev1.Event_ActionsIntended:
@@ -164,14 +162,7 @@ func (p *resumption) itemStarted(item *heddlev1.Item, items map[string]*heddlev1
 		p.continued++
 	}
 	if item.GetUserMessage() != nil {
-		// The hooks of this input are done with; a later one has its own.
-		maps.DeleteFunc(p.hooks, func(_ string, r *heddlev1.HookRun) bool { return r.GetEventName() == hook.UserPromptSubmit })
-		// Inputs are shown in the order in which they were accepted.
-		if p.first != nil {
-			p.first = nil
-		} else if len(p.steers) > 0 {
-			p.steers = p.steers[1:]
-		}
+		p.inputShown(item.GetUserMessage())
 		return
 	}
 	if m := item.GetReviewMode(); m != nil {

@@ -26,6 +26,9 @@ type Input struct {
 	ToolInput    json.RawMessage `json:"tool_input,omitempty"`
 	ToolResponse *string         `json:"tool_response,omitempty"`
 	ToolUseID    string          `json:"tool_use_id,omitempty"`
+	// Subject tells runs apart whose id is the same: the call, or what stands for
+	// the prompt. Hooks do not see it.
+	Subject string `json:"-"`
 	// StopActive says that a stop hook has made the turn go on already.
 	StopActive *bool `json:"stop_hook_active,omitempty"`
 	// LastMessage is what the model said last.
