@@ -68,6 +68,12 @@ func (t *turn) newCall(c *heddlev1.ToolCall) *call {
 		}
 		return said(c, err.Error())
 	}
+	switch parsed.(type) {
+	case *tool.ExecCommand, *tool.WriteStdin, *tool.ApplyPatch, *tool.ViewImage:
+		if t.rt != nil && t.rt.Tools.NoEnvironment {
+			return said(c, "unsupported call: "+c.GetName())
+		}
+	}
 	switch p := parsed.(type) {
 	case *tool.ExecCommand:
 		if patch, workdir, ok := patchIn(p); ok {

@@ -26,6 +26,7 @@ func Features() []FeatureInfo {
 		{"plan_questions", "stable", "Questions in plan mode", "Let the model put questions to the user in plan mode.", true},
 		{"request_permissions_tool", "beta", "Permission requests", "Let the model ask the user for folders to write in, or for the network, for a turn or a session.", false},
 		{"skills", "stable", "Skills", "Tell the model which skills there are, and read those that an input names.", true},
+		{"shell_tool", "stable", "Commands and files", "Let the model run commands, change files and look at images; off: it has no environment.", true},
 		{"view_image_tool", "stable", "Images", "Let a model that sees images look at image files of the workspace.", true},
 	}
 }

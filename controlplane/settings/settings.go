@@ -305,6 +305,7 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 	// Only the Responses API has freeform tools and a search of its own.
 	full := p.WireAPI == config.WireResponses || p.WireAPI == config.WireScripted
 	freeform := info.FreeformPatch && full
+	shell := c.FeatureOn("shell_tool")
 	rt := &agent.Runtime{
 		Client: client, Model: info, Warning: warning, Provider: p.ID,
 		ServiceTier:      s.GetServiceTier(),
@@ -313,9 +314,9 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		ApprovalTimeout: r.cfg.ApprovalTimeout,
 		UserAgent:       "heddle/" + r.cfg.Version,
 		Tools: tool.Options{
-			FreeformPatch: freeform, FunctionPatch: !freeform, UpdatePlan: c.ToolEnabled("update_plan"),
-			ViewImage: slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), WebSearch: full && c.ToolEnabled("web_search"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
-			RequestPermissions: c.FeatureOn("request_permissions_tool"),
+			NoEnvironment: !shell, FreeformPatch: shell && freeform, FunctionPatch: shell && !freeform, UpdatePlan: c.ToolEnabled("update_plan"),
+			ViewImage: shell && slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), WebSearch: full && c.ToolEnabled("web_search"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
+			RequestPermissions: shell && c.FeatureOn("request_permissions_tool"),
 			Escalation:         s.GetApprovalPolicy() != approval.Never,
 		},
 	}

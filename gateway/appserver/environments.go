@@ -166,7 +166,10 @@ func placeOf(method string, selected *[]protocol.TurnEnvironment) (string, error
 		}
 	}
 	if len(*selected) == 0 {
-		return "", notSupported(method + " without an environment")
+		if method != "thread/start" { // what a thread can do is said when it starts
+			return "", notSupported(method + " without an environment")
+		}
+		return "", nil
 	}
 	return (*selected)[0].Cwd, nil
 }

@@ -3,6 +3,7 @@ package appserver
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"unicode/utf8"
 
@@ -131,8 +132,27 @@ func startSettings(p *protocol.ThreadStartParams) (*heddlev1.ThreadSettings, err
 		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
 		DeveloperInstructions: text(p.DeveloperInstructions), Personality: text(p.Personality),
 	}
-	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, p.DynamicTools)
+	s, err = finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, p.DynamicTools)
+	if err == nil && p.Environments != nil && len(*p.Environments) == 0 {
+		s.Config = withoutEnvironment(s.GetConfig())
+	}
+	return s, err
 }
+
+// withoutEnvironment is a thread's config with no tool that acts in its folder.
+func withoutEnvironment(config *structpb.Struct) *structpb.Struct {
+	out := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	maps.Copy(out.Fields, config.GetFields())
+	delete(out.Fields, shellTool)
+	features := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	maps.Copy(features.Fields, out.Fields["features"].GetStructValue().GetFields())
+	features.Fields["shell_tool"] = structpb.NewBoolValue(false)
+	out.Fields["features"] = structpb.NewStructValue(features)
+	return out
+}
+
+// shellTool is the feature's name where a config has it as one key.
+const shellTool = "features.shell_tool"
 
 func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *protocol.SandboxMode, permissions *string, config *protocol.Object, tools *[]protocol.DynamicTool) (*heddlev1.ThreadSettings, error) {
 	setApproval(s, a)

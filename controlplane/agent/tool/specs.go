@@ -5,7 +5,10 @@ import "github.com/heddle-dev/heddle/controlplane/agent/model"
 // Specs returns the tools to offer, in a fixed order, so that a request's prefix
 // stays the same from step to step.
 func Specs(o Options) []model.Tool {
-	tools := []model.Tool{execCommandSpec(o.Escalation), writeStdinSpec()}
+	var tools []model.Tool
+	if !o.NoEnvironment {
+		tools = append(tools, execCommandSpec(o.Escalation), writeStdinSpec())
+	}
 	if o.UpdatePlan {
 		tools = append(tools, updatePlanSpec())
 	}
@@ -40,7 +43,7 @@ func Specs(o Options) []model.Tool {
 func (o Options) Offers(name string) bool {
 	switch name {
 	case NameExecCommand, NameWriteStdin:
-		return true
+		return !o.NoEnvironment
 	case NameApplyPatch:
 		return o.FreeformPatch || o.FunctionPatch
 	case NameUpdatePlan:

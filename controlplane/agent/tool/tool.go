@@ -26,6 +26,9 @@ const (
 
 // Options say which tools a turn offers.
 type Options struct {
+	// NoEnvironment leaves out everything that acts in the thread's folder:
+	// commands, patches, images and the request for permissions.
+	NoEnvironment bool
 	// FreeformPatch offers apply_patch as a freeform tool; else FunctionPatch
 	// decides whether the function form is offered.
 	FreeformPatch bool

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,10 +45,49 @@ func TestEnvironments(t *testing.T) {
 		{in(map[string]any{"environmentId": "none", "cwd": place}), "-32600 unknown turn environment id `none`"},
 		{in(local, local), "-32600 duplicate turn environment id `local`"},
 		{in(map[string]any{"environmentId": "local", "cwd": "sub"}), "-32600 invalid cwd for environment `local`: `sub` is not an absolute path"},
-		{in(), "-32600 thread/start without an environment is not supported by this server"},
 	} {
 		if got := app.refused("thread/start", row.params); got != row.want {
 			t.Errorf("%v:\n got %s\nwant %s", row.params, got, row.want)
 		}
+	}
+}
+
+// A thread without an environment: its model is offered nothing that acts in the
+// folder, and cannot call it all the same. Clients ask for titles so.
+func TestThreadWithoutEnvironment(t *testing.T) {
+	m := newModel(t, map[string][]step{"TITLE": {run("echo hi > made.txt"), {say: "a title"}}})
+	w := newWorld(t, m)
+	app := w.experimental()
+	defer app.close()
+	thread, _ := app.call("thread/start", map[string]any{
+		"cwd": w.workspace, "ephemeral": true, "environments": []any{}, "sandbox": "danger-full-access", "approvalPolicy": "never",
+		"config": map[string]any{"features.shell_tool": true, "features": map[string]any{"goals": false}},
+	})["thread"].(map[string]any)
+	turn := app.startTurn(thread["id"].(string), "say TITLE")
+	if got := app.awaitTurn(turn, 30*time.Second); got != "completed" {
+		t.Errorf("the turn is %s", got)
+	}
+	if _, err := os.Stat(filepath.Join(w.workspace, "made.txt")); err == nil || len(app.completed("commandExecution")) != 0 {
+		t.Error("a command ran")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, request := range m.requests {
+		var body struct {
+			Tools []struct {
+				Name string `json:"name"`
+			} `json:"tools"`
+		}
+		if err := json.Unmarshal([]byte(request), &body); err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range body.Tools {
+			if tool.Name != "update_plan" && tool.Name != "request_user_input" && tool.Name != "" { // a web search has no name
+				t.Errorf("%s was offered", tool.Name)
+			}
+		}
+	}
+	if last := m.requests[len(m.requests)-1]; !strings.Contains(last, "unsupported call: exec_command") {
+		t.Errorf("the model was not told: %s", last)
 	}
 }
