@@ -14,8 +14,9 @@ const bindWait = 10 * time.Second
 
 // bindAgents takes from the agents of a thread, and from those under them, what
 // the thread may not do any more under its settings after a change; it holds for
-// their next commands. Agents get nothing wider here: a thread gives that with the
-// next input that it sends. It is called before the thread's own change is
+// their next commands. One that may do more than the thread takes
+// over its policy whole; what a thread is given, its agents get with the next input
+// that it sends them. It is called before the thread's own change is
 // recorded, so that a crash in between leaves no agent wider than its parent, and
 // after it, for agents that were started meanwhile.
 //

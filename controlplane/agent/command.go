@@ -204,6 +204,11 @@ func (e *execution) run(ctx context.Context) result {
 		}
 		return result{after: after}
 	}
+	if e.tightened() {
+		r := e.refuseTightened()
+		r.after = after
+		return r
+	}
 	began := time.Now()
 	e.proc.start(e.t.lt.principal)
 	r := e.wait(ctx, began)

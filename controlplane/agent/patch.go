@@ -190,6 +190,10 @@ func (p *patching) apply(a *heddlev1.Approval, paths []string) *result {
 // executor.
 func (p *patching) write(ctx context.Context, began time.Time) result {
 	t := p.t
+	if p.tightened() {
+		p.close(heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: tightenedText})
+		return text("apply_patch failed: " + tightenedText)
+	}
 	t.noteBase(ctx)
 	t.beginPatch(p.commit.GetActionId(), p.plan.GetBefore())
 	res, err := t.lt.actUnder(ctx, p.commitAction(), p.epoch)
