@@ -370,6 +370,12 @@ func (t *turn) startSession() (contexts []*heddlev1.HistoryEntry, ok bool, err e
 	if len(hooks) == 0 {
 		return nil, true, nil
 	}
+	// One that was refused or cut off has not begun: the next input asks again.
+	defer func() {
+		t.lt.mu.Lock()
+		defer t.lt.mu.Unlock()
+		t.lt.sessionBegun = ok
+	}()
 	runs, err := t.runHooks(t.ctx, hooks, in)
 	if err != nil {
 		return nil, false, err
