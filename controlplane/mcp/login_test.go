@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func TestLogin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if web.Scopes != "read write" {
+	if got := slices.Sorted(strings.FieldsSeq(web.Scopes)); !slices.Equal(got, []string{"read", "write"}) { // in any order
 		t.Errorf("scopes %q", web.Scopes)
 	}
 	info, err := os.Stat(filepath.Join(home, "mcp.json"))
