@@ -65,15 +65,21 @@ test-sandbox: build ## Run the attack table at every level; no row may be skippe
 	REQUIRE_SANDBOX=1 HEDDLE_GUEST=$(CURDIR)/$(GUEST) CGO_ENABLED=0 $(GO) test -count=1 -v $(TEST_FLAGS) ./sandbox/...
 
 .PHONY: test-wire
-test-wire: build test-wire-schema ## Run the protocol conformance kit against bin/heddle (WIRE_AREAS picks folders), and validate the messages of the end-to-end tests
+test-wire: test-wire-kit test-wire-schema ## Run the protocol conformance kit (WIRE_AREAS picks folders), and validate the messages of the end-to-end tests
+
+.PHONY: test-wire-kit
+test-wire-kit: build
 	@test -f $(WIRECHECK)/wirecheck.py || { echo "make: no conformance kit at $(WIRECHECK); set WIRECHECK=DIR" >&2; exit 1; }
 	python3 $(WIRECHECK)/wirecheck.py --target '$(CURDIR)/bin/heddle app-server' --profile $(WIRECHECK)/targets/heddle.json $(WIRE_FLAGS) $(WIRE_AREAS)
 
-# The reference writes the schemas itself, so this needs node and npm.
 .PHONY: test-wire-schema
-test-wire-schema: build
-	HEDDLE_BIN=$(CURDIR)/bin/heddle $(GO) test -count=1 -tags clients -run '^TestClientReference' ./cmd/heddle/internal/e2e
+test-wire-schema: wire-schema
 	HEDDLE_WIRE_SCHEMA=$(WIRE_SCHEMA) $(GO) test -count=1 $(TEST_FLAGS) ./cmd/heddle/internal/e2e
+
+# The reference writes the schemas itself, so this needs node and npm.
+.PHONY: wire-schema
+wire-schema: build
+	HEDDLE_BIN=$(CURDIR)/bin/heddle $(GO) test -count=1 -tags clients -run '^TestClientReferenceSchema$$' ./cmd/heddle/internal/e2e
 
 .PHONY: test-clients
 test-clients: build ## Run unmodified clients from npm and PyPI against bin/heddle (needs node, npm, python3 and tmux)
