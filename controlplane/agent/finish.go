@@ -74,10 +74,6 @@ func (t *turn) finish(err error) {
 	}
 	events = append(events, turnCompleted(row))
 	failpoint.Hit("agent/before-turn-end")
-	if t.lt.claims() != t.claimed {
-		// A commit failed in the meantime, and what was lost with it may be ours.
-		events = append(t.missing(nil), events...)
-	}
 	t.recordEnd(events)
 	t.dropDraft()
 	t.lt.mu.Lock()
@@ -96,17 +92,14 @@ func (t *turn) finish(err error) {
 }
 
 // mend prepares another try to record the end. After a failed commit the log
-// takes nothing before the thread is claimed anew, and what the lost events would
-// have closed is still open.
+// takes nothing before the thread is claimed anew.
 func (t *turn) mend(end []*heddlev1.Event, lost error) []*heddlev1.Event {
-	ctx := context.WithoutCancel(t.agent.ctx)
-	events := t.failed(copies(end), lost)
-	if err := t.lt.reclaim(ctx); err != nil {
+	if err := t.lt.reclaim(context.WithoutCancel(t.agent.ctx)); err != nil {
 		t.agent.cfg.Logger.Error("claim a thread again", "thread", t.lt.id, "error", err)
-		return events
+	} else {
+		t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
 	}
-	t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
-	return append(t.missing(lost), events...)
+	return t.failed(copies(end), lost)
 }
 
 // missing makes up for what was lost with failed commits: it closes what is open
@@ -207,12 +200,23 @@ func (t *turn) failed(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 
 // recordEnd makes the end durable, the patch of the turn before it. It goes on
 // until it is, or the control plane stops; the next start ends the turn then.
-func (t *turn) recordEnd(events []*heddlev1.Event) {
+func (t *turn) recordEnd(end []*heddlev1.Event) {
+	var made []*heddlev1.Event // makes up for what was lost with failed commits
+	var lost error
 	for i := 0; ; i++ {
-		err := t.keepDiff(events, i+1 < finishAttempts)
+		// Whoever claimed the thread anew, a commit had failed, and what was lost with it may be ours.
+		if n := t.lt.claims(); n != t.claimed {
+			made, t.claimed = t.missing(lost), n
+		}
+		err := t.keepDiff(end, i+1 < finishAttempts)
 		kept := err == nil
 		if kept {
-			if err = t.lt.append(events...).Wait(context.WithoutCancel(t.agent.ctx)); err == nil {
+			p, same := t.lt.appendSince(t.claimed, slices.Concat(made, end)...)
+			if !same {
+				i--
+				continue
+			}
+			if err = p.Wait(context.WithoutCancel(t.agent.ctx)); err == nil {
 				if i >= finishAttempts {
 					t.notify("the store takes writes again: the end of the turn is recorded")
 				}
@@ -225,7 +229,7 @@ func (t *turn) recordEnd(events []*heddlev1.Event) {
 			t.notify(fmt.Sprintf("the end of the turn cannot be recorded, since the store of %s takes no writes: %v. It is tried again every second until it can be; free space, or stop the control plane.", t.agent.where(), err))
 		}
 		if kept {
-			events = t.mend(events, err)
+			end, lost = t.mend(end, err), err
 		}
 		select {
 		case <-time.After(min(100*time.Millisecond<<min(i, finishAttempts), finishRetry)):

@@ -201,6 +201,18 @@ func (lt *live) append(events ...*heddlev1.Event) *eventlog.Pending {
 	return lt.agent.cfg.Log.Append(lt.id, epoch, events...)
 }
 
+// appendSince appends unless the thread was claimed anew since claims returned n.
+// One that is claimed meanwhile takes nothing: the number of its owner is the old one.
+func (lt *live) appendSince(n int, events ...*heddlev1.Event) (p *eventlog.Pending, same bool) {
+	lt.mu.Lock()
+	epoch, now := lt.epoch, lt.reclaims
+	lt.mu.Unlock()
+	if now != n {
+		return nil, false
+	}
+	return lt.agent.cfg.Log.Append(lt.id, epoch, events...), true
+}
+
 // persist appends events and waits until they are durable. A log that takes
 // nothing since an earlier commit failed is claimed anew first.
 func (lt *live) persist(ctx context.Context, events ...*heddlev1.Event) error {
