@@ -204,6 +204,7 @@ func TestP9ClientsThatDoNotAnswer(t *testing.T) {
 		{say: "went on"},
 	}}))
 	app := w.client("app-server", "-c", "approval_timeout_secs=2")
+	app.wire.wrong = true
 	for name, answer := range map[string]map[string]any{
 		"not known":      {"error": map[string]any{"code": -32601, "message": "Method not found"}},
 		"never":          nil,

@@ -107,6 +107,7 @@ func TestPermissionsAreGranted(t *testing.T) {
 func TestPermissionsAreNotWidened(t *testing.T) {
 	w, folder := permissionsWorld(t, writeTo)
 	a := w.appServer()
+	a.wire.wrong = true
 	for name, answer := range map[string]map[string]any{
 		"wider":   {"permissions": writes(filepath.Dir(folder), "/", folder+"/..")},
 		"nothing": {"permissions": map[string]any{}},
