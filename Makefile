@@ -24,6 +24,7 @@ WIRECHECK ?= ../shared/wirecheck
 WIRE_AREAS ?= handshake turn commands approvals filechange command_exec persistence thread tools review catalog config fs search ws mcp
 WIRE_SCHEMA := $(CACHE)/clients/tui/schema/codex_app_server_protocol.schemas.json
 TEST_FLAGS ?=
+PACKAGES ?=
 
 .PHONY: help
 help: ## Show this help
@@ -54,11 +55,11 @@ demo: build ## Run the main job: a scripted turn in a sandbox, checked from outs
 
 .PHONY: test
 test: build ## Run the tests, the sandbox included
-	HEDDLE_GUEST=$(CURDIR)/$(GUEST) CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) ./...
+	HEDDLE_GUEST=$(CURDIR)/$(GUEST) CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) $(or $(PACKAGES),./...)
 
 .PHONY: test-race
 test-race: $(GUEST) ## Run the tests under the race detector
-	HEDDLE_GUEST=$(CURDIR)/$(GUEST) $(GO) test -race $(TEST_FLAGS) ./proto/... ./controlplane/... ./executor/... ./gateway/...
+	HEDDLE_GUEST=$(CURDIR)/$(GUEST) $(GO) test -race $(TEST_FLAGS) $(or $(PACKAGES),./proto/... ./controlplane/... ./executor/... ./gateway/...)
 
 .PHONY: test-sandbox
 test-sandbox: build ## Run the attack table at every level; no row may be skipped that this host can enforce
