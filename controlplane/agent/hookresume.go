@@ -29,17 +29,23 @@ func promptSubject(in *heddlev1.UserMessage) string {
 
 func (p *resumption) hook(run *heddlev1.HookRun) {
 	p.hooks[hookKey(run.GetId(), run.GetCallId())] = proto.CloneOf(run)
+	p.prompted = p.prompted || run.GetEventName() == hook.UserPromptSubmit
 }
 
 // inputShown takes an input from those that wait. Inputs are shown in the order in
 // which they were accepted, so hooks refused those before it: these are done with
-// too, as are the hooks that ran for them.
+// too, as are the hooks that ran for them. Where no hook ran for an input, one that
+// is missing before it was lost with a failed commit, and waits.
 func (p *resumption) inputShown(in *heddlev1.UserMessage) {
 	maps.DeleteFunc(p.hooks, func(_ string, r *heddlev1.HookRun) bool { return r.GetEventName() == hook.UserPromptSubmit })
 	subject := promptSubject(in)
 	shown := slices.IndexFunc(p.steers, func(s *heddlev1.UserMessage) bool { return promptSubject(s) == subject })
 	if p.first != nil && (shown < 0 || promptSubject(p.first) == subject) {
 		p.first = nil
+		return
+	}
+	if shown >= 0 && !p.prompted {
+		p.steers = slices.Delete(slices.Clone(p.steers), shown, shown+1)
 		return
 	}
 	p.first, p.steers = nil, p.steers[min(max(shown, 0)+1, len(p.steers)):]

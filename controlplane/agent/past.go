@@ -16,7 +16,9 @@ type resumption struct {
 	// that were not.
 	first  *heddlev1.UserMessage
 	steers []*heddlev1.UserMessage
-	last   *heddlev1.Item
+	// prompted is whether hooks ran for inputs, which they can refuse.
+	prompted bool
+	last     *heddlev1.Item
 	// private are a reviewer's entries; entered and left say which review items
 	// were shown.
 	private       []*heddlev1.HistoryEntry
