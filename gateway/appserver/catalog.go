@@ -2,7 +2,7 @@ package appserver
 
 import (
 	"context"
-	"strconv"
+	"math"
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -69,26 +69,13 @@ func (s *Server) modelList(ctx context.Context, _ *call, p *protocol.ModelListPa
 	if err != nil {
 		return nil, err
 	}
-	models := resp.GetModels()
-	start, end := 0, len(models)
-	if p.Cursor != nil {
-		n, err := strconv.Atoi(*p.Cursor)
-		if err != nil || n < 0 || n > len(models) {
-			return nil, invalid("invalid cursor: " + *p.Cursor)
-		}
-		start = n
-	}
-	if p.Limit != nil {
-		end = min(end, start+int(max(*p.Limit, 1)))
+	page, next, err := pageOf(resp.GetModels(), p.Cursor, p.Limit, math.MaxUint32)
+	if err != nil {
+		return nil, err
 	}
 	data := []wireModel{}
-	for _, m := range models[start:end] {
+	for _, m := range page {
 		data = append(data, fromModel(m))
-	}
-	var next *string
-	if end < len(models) {
-		n := strconv.Itoa(end)
-		next = &n
 	}
 	return list{"data": data, "nextCursor": next}, nil
 }

@@ -176,6 +176,27 @@ func sources(kinds []protocol.SourceKind) []string {
 	return out
 }
 
+// pageOf is a page of a list that is here as a whole, of at most most entries, and
+// the cursor of the next one; cursors are positions.
+func pageOf[T any](all []T, cursor *string, limit *uint32, most uint32) (page []T, next *string, err error) {
+	start, end := 0, len(all)
+	if cursor != nil {
+		n, err := strconv.Atoi(*cursor)
+		if err != nil || n < 0 || n > len(all) {
+			return nil, nil, invalid("invalid cursor: " + *cursor)
+		}
+		start = n
+	}
+	if limit != nil {
+		end = min(end, start+int(max(min(*limit, most), 1)))
+	}
+	if end < len(all) {
+		n := strconv.Itoa(end)
+		next = &n
+	}
+	return all[start:end], next, nil
+}
+
 func (s *Server) threadLoadedList(_ context.Context, _ *call, p *protocol.PageParams) (any, error) {
 	ids := s.loadedIDs()
 	start := 0

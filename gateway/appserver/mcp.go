@@ -3,7 +3,6 @@ package appserver
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
@@ -71,26 +70,13 @@ func (s *Server) mcpStatusList(ctx context.Context, _ *call, p *protocol.McpStat
 	if err != nil {
 		return nil, err
 	}
-	all := resp.GetServers()
-	start, end := 0, len(all)
-	if p.Cursor != nil {
-		n, err := strconv.Atoi(*p.Cursor)
-		if err != nil || n < 0 || n > len(all) {
-			return nil, invalid("invalid cursor: " + *p.Cursor)
-		}
-		start = n
-	}
-	if p.Limit != nil {
-		end = min(end, start+int(max(min(*p.Limit, maxPage), 1)))
+	page, next, err := pageOf(resp.GetServers(), p.Cursor, p.Limit, maxPage)
+	if err != nil {
+		return nil, err
 	}
 	data := []any{}
-	for _, m := range all[start:end] {
+	for _, m := range page {
 		data = append(data, fromServer(m))
-	}
-	var next *string
-	if end < len(all) {
-		n := strconv.Itoa(end)
-		next = &n
 	}
 	return list{"data": data, "nextCursor": next}, nil
 }

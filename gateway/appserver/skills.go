@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -126,29 +125,16 @@ func (s *Server) featureList(ctx context.Context, _ *call, p *protocol.FeatureLi
 	if err != nil {
 		return nil, err
 	}
-	all := resp.GetFeatures()
-	start, end := 0, len(all)
-	if p.Cursor != nil {
-		n, err := strconv.Atoi(*p.Cursor)
-		if err != nil || n < 0 || n > len(all) {
-			return nil, invalid("invalid cursor: " + *p.Cursor)
-		}
-		start = n
-	}
-	if p.Limit != nil {
-		end = min(end, start+int(max(min(*p.Limit, maxPage), 1)))
+	page, next, err := pageOf(resp.GetFeatures(), p.Cursor, p.Limit, maxPage)
+	if err != nil {
+		return nil, err
 	}
 	data := []any{}
-	for _, f := range all[start:end] {
+	for _, f := range page {
 		data = append(data, list{
 			"name": f.GetName(), "stage": f.GetStage(), "displayName": f.GetDisplayName(), "description": f.GetDescription(), "announcement": nil,
 			"enabled": f.GetEnabled(), "defaultEnabled": f.GetDefaultEnabled(),
 		})
-	}
-	var next *string
-	if end < len(all) {
-		n := strconv.Itoa(end)
-		next = &n
 	}
 	return list{"data": data, "nextCursor": next}, nil
 }
