@@ -59,19 +59,7 @@ func (t *turn) summarize() (string, *heddlev1.TokenUsage, error) {
 	r.Input = append(append([]*heddlev1.HistoryEntry(nil), t.history...), prompt.Compact(t.rt.CompactPrompt))
 	r.Tools, r.OutputSchema = nil, nil
 	for attempt := 1; ; attempt++ {
-		var text string
-		var usage *heddlev1.TokenUsage
-		err := t.rt.Client.Stream(t.ctx, r, func(ev model.Event) error {
-			switch e := ev.(type) {
-			case model.ItemDone:
-				if m := e.Entry.GetMessage(); m != nil {
-					text = messageText(m)
-				}
-			case model.Completed:
-				usage = e.Usage
-			}
-			return nil
-		})
+		text, usage, err := t.collect(t.ctx, r)
 		var me *model.Error
 		if err == nil || !errors.As(err, &me) || me.Retry == model.RetryNone || attempt > t.rt.StreamMaxRetries {
 			return text, usage, err

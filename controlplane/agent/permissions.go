@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -171,15 +170,7 @@ func (t *turn) locateFolders(ctx context.Context, named []string) (map[string]*h
 
 // awaitPermissions waits for the answer and puts what it grants in force.
 func (t *turn) awaitPermissions(ctx context.Context, p *approval.Pending) result {
-	began := time.Now()
-	a, _, ok := t.awaitDecision(ctx, p)
-	if !ok {
-		if suspended(ctx) {
-			return result{}
-		}
-		return text(abortedText(time.Since(began)))
-	}
-	return t.applyPermissions(ctx, a)
+	return t.answered(ctx, p, func(a *heddlev1.Approval) result { return t.applyPermissions(ctx, a) })
 }
 
 // applyPermissions makes a grant durable before it is told or used. After a

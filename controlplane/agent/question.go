@@ -36,6 +36,11 @@ func (t *turn) inputCall(c *heddlev1.ToolCall, args *tool.RequestUserInput) *cal
 }
 
 func (t *turn) awaitInput(ctx context.Context, p *approval.Pending) result {
+	return t.answered(ctx, p, inputResult)
+}
+
+// answered waits for a question's answer and makes the call's result of it.
+func (t *turn) answered(ctx context.Context, p *approval.Pending, use func(*heddlev1.Approval) result) result {
 	began := time.Now()
 	a, _, ok := t.awaitDecision(ctx, p)
 	if !ok {
@@ -44,7 +49,7 @@ func (t *turn) awaitInput(ctx context.Context, p *approval.Pending) result {
 		}
 		return text(abortedText(time.Since(began)))
 	}
-	return inputResult(a)
+	return use(a)
 }
 
 // inputResult is the answer as JSON.
