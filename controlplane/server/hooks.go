@@ -19,16 +19,9 @@ func (s *catalogService) ListHooks(ctx context.Context, r *heddlev1.ListHooksReq
 	if err != nil {
 		return nil, err
 	}
-	cwds := r.GetCwds()
-	if len(cwds) == 0 && caller != "" {
-		sess, err := s.cfg.Sessions.Get(caller)
-		if err != nil {
-			return nil, err
-		}
-		cwds = []string{sess.Cwd}
-	}
-	if len(cwds) > maxHookFolders {
-		return nil, errdefs.New(errdefs.InvalidArgument, "%d folders were given, the limit is %d", len(cwds), maxHookFolders)
+	cwds, err := s.folders(caller, r.GetCwds(), maxHookFolders)
+	if err != nil {
+		return nil, err
 	}
 	resp := &heddlev1.ListHooksResponse{}
 	for _, cwd := range cwds {

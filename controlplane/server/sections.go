@@ -90,6 +90,15 @@ func (s *Server) section(ctx context.Context, id string) (*heddlev1.Section, err
 	return m, proto.Unmarshal(v, m)
 }
 
+// mustSection fails when there is no such section.
+func (s *Server) mustSection(ctx context.Context, id string) (*heddlev1.Section, error) {
+	m, err := s.section(ctx, id)
+	if err == nil && m == nil {
+		err = sectionMissing(id)
+	}
+	return m, err
+}
+
 func checkSection(name string, a *heddlev1.SectionAppearance) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {
@@ -148,12 +157,9 @@ func (s *organizeService) UpdateSection(ctx context.Context, r *heddlev1.UpdateS
 	}
 	s.organizing.Lock()
 	defer s.organizing.Unlock()
-	m, err := s.section(ctx, r.GetSectionId())
-	switch {
-	case err != nil:
+	m, err := s.mustSection(ctx, r.GetSectionId())
+	if err != nil {
 		return nil, err
-	case m == nil:
-		return nil, sectionMissing(r.GetSectionId())
 	}
 	m.Name = name
 	if r.GetSetAppearance() {
@@ -173,12 +179,9 @@ func (s *organizeService) DeleteSection(ctx context.Context, r *heddlev1.DeleteS
 	}
 	s.organizing.Lock()
 	defer s.organizing.Unlock()
-	m, err := s.section(ctx, r.GetSectionId())
-	switch {
-	case err != nil:
+	m, err := s.mustSection(ctx, r.GetSectionId())
+	if err != nil {
 		return nil, err
-	case m == nil:
-		return nil, sectionMissing(r.GetSectionId())
 	}
 	list := &heddlev1.ListThreadsRequest{SectionId: &m.Id, SortKey: "section_position", PageSize: store.MaxPage}
 	ids, err := s.release(ctx, list, &heddlev1.Event{Payload: &heddlev1.Event_SectionChanged{SectionChanged: &heddlev1.SectionChanged{}}})

@@ -45,14 +45,8 @@ func (s *WorkspaceService) FileOperation(ctx context.Context, sessionID string, 
 	return out, res.GetFileOutcome(), nil
 }
 
-// ListSkills finds skills of folders and of the user; see the proto. What cannot
-// be read in one folder does not hide the others.
-func (s *catalogService) ListSkills(ctx context.Context, r *heddlev1.ListSkillsRequest) (*heddlev1.ListSkillsResponse, error) {
-	caller, err := s.caller(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cwds := r.GetCwds()
+// folders are those of a listing: the caller's own where none are given.
+func (s *Server) folders(caller string, cwds []string, most int) ([]string, error) {
 	if len(cwds) == 0 && caller != "" {
 		sess, err := s.cfg.Sessions.Get(caller)
 		if err != nil {
@@ -60,8 +54,22 @@ func (s *catalogService) ListSkills(ctx context.Context, r *heddlev1.ListSkillsR
 		}
 		cwds = []string{sess.Cwd}
 	}
-	if len(cwds) > maxSkillFolders {
-		return nil, errdefs.New(errdefs.InvalidArgument, "%d folders were given, the limit is %d", len(cwds), maxSkillFolders)
+	if len(cwds) > most {
+		return nil, errdefs.New(errdefs.InvalidArgument, "%d folders were given, the limit is %d", len(cwds), most)
+	}
+	return cwds, nil
+}
+
+// ListSkills finds skills of folders and of the user; see the proto. What cannot
+// be read in one folder does not hide the others.
+func (s *catalogService) ListSkills(ctx context.Context, r *heddlev1.ListSkillsRequest) (*heddlev1.ListSkillsResponse, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cwds, err := s.folders(caller, r.GetCwds(), maxSkillFolders)
+	if err != nil {
+		return nil, err
 	}
 	files := skill.Remote(func(ctx context.Context, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error) {
 		return s.cfg.Files(ctx, caller, op)
