@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
@@ -59,19 +57,10 @@ func (f *mcpFlags) run(cmd *cobra.Command, name string, do func(context.Context,
 	if err := hideProcess(); err != nil {
 		return err
 	}
-	overrides, err := f.session.overrides()
+	attach, err := f.session.here()
 	if err != nil {
-		return usageError(err)
+		return err
 	}
-	cwd, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("find the working folder: %w", err)
-	}
-	attach, err := f.session.attach(cwd, environ(), overrides)
-	if err != nil {
-		return usageError(err)
-	}
-	attach.SessionId = uuid.Must(uuid.NewV7()).String()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	place, err := openHome(ctx, false)

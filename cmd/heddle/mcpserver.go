@@ -7,7 +7,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/heddle-dev/heddle/cmd/heddle/internal/mcpserver"
@@ -59,19 +58,11 @@ func runMCPServer(cmd *cobra.Command, f *mcpServerFlags) error {
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return usageError(fmt.Errorf("--log-level %s: want debug, info, warn or error", f.logLevel))
 	}
-	overrides, err := f.session.overrides()
+	attach, err := f.session.here()
 	if err != nil {
-		return usageError(err)
+		return err
 	}
-	cwd, err := os.Getwd()
-	if err != nil {
-		return fmt.Errorf("find the working folder: %w", err)
-	}
-	attach, err := f.session.attach(cwd, environ(), overrides)
-	if err != nil {
-		return usageError(err)
-	}
-	attach.SessionId, attach.OnDisconnect = uuid.Must(uuid.NewV7()).String(), heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
+	attach.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT
 	// A client that is gone must not kill the process before its turns are
 	// interrupted.
 	signal.Ignore(syscall.SIGPIPE)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -66,6 +67,25 @@ func (f *sessionFlags) attach(cwd string, env map[string]string, overrides map[s
 		ClientVersion: buildVersion(), Cwd: cwd, Env: env, Config: cfg, Profile: f.profile,
 		IgnoreUserConfig: f.ignoreUserConfig, Pid: int64(os.Getpid()),
 	}, nil
+}
+
+// here is the request of a new session in the working folder, with the process's
+// environment.
+func (f *sessionFlags) here() (*heddlev1.AttachRequest, error) {
+	overrides, err := f.overrides()
+	if err != nil {
+		return nil, usageError(err)
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("find the working folder: %w", err)
+	}
+	attach, err := f.attach(cwd, environ(), overrides)
+	if err != nil {
+		return nil, usageError(err)
+	}
+	attach.SessionId = uuid.Must(uuid.NewV7()).String()
+	return attach, nil
 }
 
 // plain makes values of a TOML parse fit for a Struct.
