@@ -62,10 +62,6 @@ func (s *Server) eventsSubscribe(ctx context.Context, r *call, p *protocol.Event
 func (l *loaded) replay(c *client, t *heddlev1.Thread, pending []*heddlev1.Approval, after uint64) (release func()) {
 	sub := newSubscription(l, c, t, pending)
 	sub.prev, sub.replayTo, sub.tr.shown = after, t.GetLastSeq(), ""
-	sub.pending = map[string]bool{}
-	for _, a := range pending {
-		sub.pending[a.GetId()] = true
-	}
 	release = sub.gate.hold()
 	l.mu.Lock()
 	if l.timer != nil {

@@ -26,9 +26,9 @@ type subscription struct {
 	done   chan struct{}
 	// prev is the seq of the last note that stood for an event.
 	prev uint64
-	// Questions up to replayTo are put again only when they are pending.
+	// Questions up to replayTo are not put from the log: those that are open are
+	// put with the answer to the subscription, and may be answered by now.
 	replayTo uint64
-	pending  map[string]bool
 }
 
 func newSubscription(l *loaded, c *client, t *heddlev1.Thread, pending []*heddlev1.Approval) *subscription {
@@ -68,10 +68,10 @@ func (sub *subscription) send(n note) error {
 		return err
 	}
 	c := sub.client
-	if n.ask != nil && n.seq <= sub.replayTo && !sub.pending[n.ask.GetId()] {
-		return nil
-	}
 	if n.ask != nil {
+		if n.seq <= sub.replayTo {
+			return nil
+		}
 		return c.ask(sub.ctx, n.ask)
 	}
 	if n.resolved != nil {
