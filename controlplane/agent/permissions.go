@@ -116,7 +116,7 @@ func (lt *live) locate(ctx context.Context, paths []string) (map[string]*heddlev
 	if len(paths) == 0 {
 		return out, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, placesWait)
+	ctx, cancel := placesBound(ctx)
 	defer cancel()
 	s := lt.currentSettings()
 	res, err := lt.act(ctx, &executorv1.Action{

@@ -6,12 +6,21 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
-// placesWait bounds asking an executor where folders lead.
-const placesWait = 10 * time.Second
+// placesWait bounds asking an executor where folders lead. It is longer than the
+// dispatcher waits for one to come, which knows why there is none.
+const placesWait = 15 * time.Second
+
+// placesBound is ctx with that bound. What ends by it was not done for want of an
+// executor, and is told as such.
+func placesBound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, placesWait,
+		errdefs.New(errdefs.NoExecutor, "no executor said within %s where the folders of the thread lead", placesWait))
+}
 
 // folders are what a policy builds its sandbox on.
 func folders(workspace string, policy *heddlev1.SandboxPolicy) []string {
@@ -67,7 +76,7 @@ func (lt *live) learnPlaces(ctx context.Context, paths []string) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, placesWait)
+	ctx, cancel := placesBound(ctx)
 	defer cancel()
 	s := lt.currentSettings()
 	res, err := lt.act(ctx, &executorv1.Action{
