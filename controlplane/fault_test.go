@@ -91,6 +91,55 @@ func TestFailedCommitEndsTheTurnOnce(t *testing.T) {
 	}
 }
 
+// A turn that was to complete and ends as failed, since its end was lost with a
+// commit, leaves nothing running, also where somebody else made the log take
+// events again.
+func TestFailedEndEndsItsProcesses(t *testing.T) {
+	failed := 0
+	for at := range 7 {
+		r, faults := faulty(t)
+		ctx, th := r.thread(workspaceWrite("never"))
+		id := th.GetId()
+		time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
+		for range at {
+			faults.Plan(faultstore.None)
+		}
+		faults.Plan(faultstore.Refused, faultstore.Refused) // a commit, and the claim after it
+		r.model.script(calls(shell("c1", "sleep", `,"yield_time_ms":250`)), speak("m", "left it running"))
+		if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("go")}); err != nil {
+			continue
+		}
+		for deadline := time.Now().Add(2 * time.Second); faults.Left() > 0 && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		if faults.Left() > 0 {
+			continue // the turn made fewer commits
+		}
+		if _, err := r.threads.SetThreadName(ctx, &heddlev1.SetThreadNameRequest{ThreadId: id, Name: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		r.awaitIdle(ctx, id)
+		f := r.follow(id, 0)
+		end, open := f.turnEnd(), map[string]bool{}
+		for _, e := range f.seen {
+			if item := e.GetItemStarted().GetItem(); item != nil {
+				open[item.GetId()] = true
+			}
+			delete(open, e.GetItemCompleted().GetItem().GetId())
+		}
+		if end.GetStatus() != heddlev1.TurnStatus_TURN_STATUS_FAILED {
+			continue
+		}
+		failed++
+		if len(open) > 0 {
+			t.Errorf("commit %d: the failed turn leaves %v open: %s", at, open, visible(f.seen))
+		}
+	}
+	if failed == 0 {
+		t.Error("no refused commit failed a turn")
+	}
+}
+
 func (r *rig) awaitIdle(ctx contextType, id string) {
 	r.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)

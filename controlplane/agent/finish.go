@@ -40,7 +40,7 @@ func (t *turn) finish(err error) {
 		t.endGranted()
 		t.keepProcesses()
 	} else {
-		t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
+		t.endProcesses()
 	}
 	var events []*heddlev1.Event
 	if t.first != nil {
@@ -96,8 +96,6 @@ func (t *turn) finish(err error) {
 func (t *turn) mend(end []*heddlev1.Event, lost error) []*heddlev1.Event {
 	if err := t.lt.reclaim(context.WithoutCancel(t.agent.ctx)); err != nil {
 		t.agent.cfg.Logger.Error("claim a thread again", "thread", t.lt.id, "error", err)
-	} else {
-		t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
 	}
 	return t.failed(copies(end), lost)
 }
@@ -204,6 +202,10 @@ func (t *turn) recordEnd(end []*heddlev1.Event) {
 	var made []*heddlev1.Event // makes up for what was lost with failed commits
 	var lost error
 	for i := 0; ; i++ {
+		// One that completed may end as failed: then what it left running ends before it.
+		if t.snapshot().GetStatus() != heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
+			t.endProcesses()
+		}
 		// Whoever claimed the thread anew, a commit had failed, and what was lost with it may be ours.
 		if n := t.lt.claims(); n != t.claimed {
 			made, t.claimed = t.missing(lost), n
@@ -237,6 +239,11 @@ func (t *turn) recordEnd(end []*heddlev1.Event) {
 			return
 		}
 	}
+}
+
+// endProcesses ends what the turn started and what still runs.
+func (t *turn) endProcesses() {
+	t.lt.endProcesses(func(p *process) bool { return p.turnID == t.id() })
 }
 
 // keepProcesses makes what still runs background terminals.
