@@ -9,6 +9,7 @@ import (
 
 	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/server"
+	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/controlplane/store/faultstore"
 	"github.com/heddle-dev/heddle/controlplane/store/memstore"
 	"github.com/heddle-dev/heddle/proto/errdefs"
@@ -22,16 +23,79 @@ func faulty(t *testing.T) (*rig, *faultstore.Store) {
 	home := t.TempDir()
 	r := &rig{t: t, home: home, model: &fakeModel{t: t}}
 	faults := faultstore.Wrap(memstore.New(memstore.Config{}))
-	cp := &ControlPlane{
-		cfg: Config{Home: config.Home{Dir: home}, Streams: home + "/streams", Store: "memory", Version: "test", Clients: r.model,
-			ExecutorWait: 2 * time.Second, Logger: slog.New(slog.DiscardHandler), Env: map[string]string{}},
-		store: faults, stop: make(chan struct{}),
-	}
-	if err := cp.wire(t.Context()); err != nil {
-		t.Fatal(err)
+	r.serveStore(Config{Home: config.Home{Dir: home}, Store: "memory", Version: "test", Clients: r.model, ExecutorWait: 2 * time.Second}, faults)
+	return r, faults
+}
+
+// serveStore runs a control plane on a store that the test has opened.
+func (r *rig) serveStore(cfg Config, s store.Store) {
+	r.t.Helper()
+	cfg.Streams, cfg.Logger, cfg.Env = r.home+"/streams", slog.New(slog.DiscardHandler), map[string]string{}
+	cp := &ControlPlane{cfg: cfg, store: s, stop: make(chan struct{})}
+	if err := cp.wire(r.t.Context()); err != nil {
+		r.t.Fatal(err)
 	}
 	r.serve(cp)
-	return r, faults
+}
+
+// A disk that is full while the control plane starts keeps no turn open: it goes
+// on as soon as there is room.
+func TestRecoveryWaitsForTheStore(t *testing.T) {
+	r, _ := durable(t)
+	cfg := r.cp.cfg
+	r.model.script(calls(shell("c1", "sleep")), speak("m", "done"))
+	ctx, th := r.thread(workspaceWrite("never"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	f.until(func(e *heddlev1.Event) bool { return e.GetOutputAdvanced() != nil })
+	r.stop()
+	st, err := openStore(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults := faultstore.Wrap(st)
+	faults.Plan(faultstore.Refused, faultstore.Refused)
+	r.serveStore(cfg, faults)
+	r.attach("s1", heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT)
+	f = r.follow(th.GetId(), 1)
+	f.until(func(e *heddlev1.Event) bool { return e.GetOutputAdvanced() != nil })
+	for deadline := time.Now().Add(10 * time.Second); faults.Left() > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the thread is not recovered again")
+		}
+	}
+	r.exec.endAll(0)
+	f.turnEnd()
+	once(t, f)
+	if n := r.exec.did(isProcess); n != 1 {
+		t.Fatalf("ran %d times", n)
+	}
+}
+
+// A steer that is refused since the store takes no writes is not shown: its
+// client sends it again.
+func TestRefusedSteerIsNotShown(t *testing.T) {
+	r, faults := faulty(t)
+	ctx, th := r.thread(workspaceWrite("never"))
+	r.model.script(calls(shell("c1", "sleep")), speak("m", "done"))
+	f := r.follow(th.GetId(), 0)
+	turn := r.startTurn(ctx, th.GetId(), "go")
+	f.until(func(e *heddlev1.Event) bool { return e.GetOutputAdvanced() != nil })
+	time.Sleep(50 * time.Millisecond) // what was printed is announced
+	faults.Plan(faultstore.Refused)
+	steer := &heddlev1.SteerTurnRequest{ThreadId: th.GetId(), ExpectedTurnId: turn.GetId(), Input: say("more")}
+	if _, err := r.turns.SteerTurn(ctx, steer); !errdefs.Is(err, errdefs.StoreUnavailable) {
+		t.Fatalf("a steer on a full store: %v", err)
+	}
+	// The thread takes events again, also those of the turn.
+	if _, err := r.threads.SetThreadName(ctx, &heddlev1.SetThreadNameRequest{ThreadId: th.GetId(), Name: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	r.exec.endAll(0)
+	f.turnEnd()
+	if seen := visible(f.seen); strings.Count(seen, "start:user") != 1 {
+		t.Errorf("the refused steer is shown: %s", seen)
+	}
 }
 
 // A commit that fails at any moment of a turn leaves at most a failed turn: it

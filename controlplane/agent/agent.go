@@ -73,9 +73,11 @@ type Agent struct {
 	activeOf map[string]int
 	stopping bool
 
-	// recovered waits for Resume; back finds the clients of its turns.
-	recovered []*recovered
-	back      AwaitSession
+	// recovered waits for Resume, unrecovered is what the store kept from it; back
+	// finds the clients of its turns.
+	recovered   []*recovered
+	unrecovered []string
+	back        AwaitSession
 	// looks bounds what withServers starts.
 	looks chan struct{}
 	// samples bounds the model calls beside turns.

@@ -3,13 +3,20 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/tool"
 	"github.com/heddle-dev/heddle/controlplane/approval"
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
+
+// recoverRetry is the time between two tries to recover a thread while the store
+// takes no writes.
+const recoverRetry = time.Second
 
 // AwaitSession waits for the client of a turn that was open at the last stop and
 // reports whether it came back.
@@ -36,6 +43,9 @@ func (a *Agent) Recover(ctx context.Context, back AwaitSession) error {
 		if err != nil {
 			// One thread that cannot be read does not keep the others down.
 			a.cfg.Logger.Error("recover thread", "thread", id, "error", err)
+			if storeFails(err) {
+				a.unrecovered = append(a.unrecovered, id)
+			}
 			continue
 		}
 		a.recovered = append(a.recovered, r)
@@ -198,14 +208,45 @@ func (p *process) reattach() {
 
 // Resume lets what Recover found go on.
 func (a *Agent) Resume() {
-	list := a.recovered
-	a.recovered = nil
+	list, later := a.recovered, a.unrecovered
+	a.recovered, a.unrecovered = nil, nil
 	for _, r := range list {
-		for _, p := range r.procs {
-			p.reattach()
-		}
-		a.wg.Go(func() { a.resume(r) })
+		a.goOn(r)
 	}
+	if len(later) > 0 {
+		a.wg.Go(func() { a.recoverLater(later) })
+	}
+}
+
+func (a *Agent) goOn(r *recovered) {
+	for _, p := range r.procs {
+		p.reattach()
+	}
+	a.wg.Go(func() { a.resume(r) })
+}
+
+// recoverLater tries the threads again that a store without room kept from being
+// recovered: else their turns would stay open until the next start.
+func (a *Agent) recoverLater(ids []string) {
+	for len(ids) > 0 {
+		select {
+		case <-time.After(recoverRetry):
+		case <-a.ctx.Done():
+			return
+		}
+		ids = slices.DeleteFunc(ids, func(id string) bool {
+			r, err := a.recoverThread(a.ctx, id)
+			if err == nil {
+				a.goOn(r)
+			}
+			return !storeFails(err)
+		})
+	}
+}
+
+// storeFails reports whether the store took no writes, which may pass.
+func storeFails(err error) bool {
+	return errdefs.Is(err, errdefs.StoreUnavailable) || errdefs.Is(err, errdefs.UnknownOutcome)
 }
 
 func (a *Agent) resume(r *recovered) {

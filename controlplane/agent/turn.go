@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -191,7 +192,19 @@ func (t *turn) steer(ctx context.Context, in *heddlev1.UserMessage, with []*hedd
 	}
 	p := t.lt.append(with...)
 	t.mu.Unlock()
-	return p.Wait(ctx)
+	err := p.Wait(ctx)
+	if err != nil && ctx.Err() == nil {
+		t.withdraw(in)
+	}
+	return err
+}
+
+// withdraw takes an input back that could not be accepted. One that a step has
+// taken meanwhile, or that the log has after all, is shown.
+func (t *turn) withdraw(in *heddlev1.UserMessage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inputs = slices.DeleteFunc(t.inputs, func(i *heddlev1.UserMessage) bool { return i == in })
 }
 
 // takeInputs takes the inputs that wait. With closing set, and none waiting, it
