@@ -92,7 +92,9 @@ func TestRefusedSteerIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.exec.endAll(0)
-	f.turnEnd()
+	if end := f.turnEnd(); end.GetStatus() != heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
+		t.Errorf("nothing of the turn was lost, and it ended %v: %v", end.GetStatus(), end.GetError())
+	}
 	if seen := visible(f.seen); strings.Count(seen, "start:user") != 1 {
 		t.Errorf("the refused steer is shown: %s", seen)
 	}

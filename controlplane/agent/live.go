@@ -218,7 +218,7 @@ func (lt *live) appendSince(n int, events ...*heddlev1.Event) (p *eventlog.Pendi
 func (lt *live) persist(ctx context.Context, events ...*heddlev1.Event) error {
 	p := lt.append(events...)
 	if p.Err() != nil {
-		if err := lt.reclaim(ctx); err != nil {
+		if _, err := lt.reclaim(ctx); err != nil {
 			return errors.Join(p.Err(), err)
 		}
 		p = lt.append(events...)
@@ -226,19 +226,20 @@ func (lt *live) persist(ctx context.Context, events ...*heddlev1.Event) error {
 	return p.Wait(ctx)
 }
 
-// reclaim takes the thread again after a failed commit.
-func (lt *live) reclaim(ctx context.Context) error {
+// reclaim takes the thread again after a failed commit, and returns what claims
+// returns then.
+func (lt *live) reclaim(ctx context.Context) (int, error) {
 	lt.claiming.Lock()
 	defer lt.claiming.Unlock()
 	epoch, err := lt.agent.cfg.Log.Claim(ctx, lt.id)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	lt.mu.Lock()
+	defer lt.mu.Unlock()
 	lt.epoch = epoch
 	lt.reclaims++
-	lt.mu.Unlock()
-	return nil
+	return lt.reclaims, nil
 }
 
 // claims counts how often the thread was taken again.

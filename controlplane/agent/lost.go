@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
+
+// errAnswerLost fails a turn whose last answer nobody can read.
+var errAnswerLost = errors.New("what the model said last was lost: the store took no writes")
 
 // lostText says of an item why nobody knows how it ended.
 func lostText(lost error) string {
