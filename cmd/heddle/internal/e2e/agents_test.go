@@ -80,6 +80,11 @@ func TestSubAgentOverTheWire(t *testing.T) {
 	if len(calls) != 2 || calls[0]["tool"] != "spawnAgent" || calls[1]["tool"] != "wait" || !strings.Contains(fmt.Sprint(calls[1]["agentsStates"]), "completed") {
 		t.Errorf("calls %v", calls)
 	}
+	// The events of two threads have no order among them.
+	a.await("the child's command", 10*time.Second, func(m message) bool {
+		item, _ := m.Params["item"].(map[string]any)
+		return m.Method == "item/completed" && item["type"] == "commandExecution"
+	})
 	if cmds := a.completed("commandExecution"); len(cmds) != 1 || !strings.Contains(fmt.Sprint(cmds[0]["aggregatedOutput"]), "from-the-child") {
 		t.Errorf("commands %v", cmds)
 	}
