@@ -309,65 +309,27 @@ func kindOf(raw []byte) byte {
 	}
 }
 
-// found describes a value in the words of an invalid type error.
-func found(raw []byte) string {
-	raw = bytes.TrimSpace(raw)
-	switch kindOf(raw) {
-	case '{':
-		return "map"
-	case '[':
-		return "sequence"
-	case 'n':
-		return "null"
-	case 't':
-		return "boolean `" + string(raw) + "`"
+// tagOf reads the type tag of an internally tagged union.
+func tagOf(raw []byte, union string, names []string) (string, error) {
+	if kindOf(raw) != '{' {
+		return "", wrongType(raw, "internally tagged enum "+union)
+	}
+	var tag struct {
+		Type json.RawMessage `wire:"type"`
+	}
+	if _, err := Decode(raw, &tag); err != nil {
+		return "", err
+	}
+	switch kindOf(tag.Type) {
 	case '"':
-		var s string
-		_ = json.Unmarshal(raw, &s)
-		if len(s) > 200 {
-			s = s[:200] + "..."
-		}
-		return "string " + strconv.Quote(s)
+	case '0':
+		return "", fmt.Errorf("invalid value: %s, expected variant index 0 <= i < %d", found(tag.Type), len(names))
+	default:
+		return "", wrongType(tag.Type, "variant identifier")
 	}
-	if bytes.ContainsAny(raw, ".eE") {
-		return "floating point `" + string(raw) + "`"
+	var s string
+	if err := json.Unmarshal(tag.Type, &s); err != nil {
+		return "", err
 	}
-	return "integer `" + string(raw) + "`"
-}
-
-func wrongType(raw []byte, want string) error {
-	return fmt.Errorf("invalid type: %s, expected %s", found(raw), want)
-}
-
-func wrongNumber(raw []byte, want string) error {
-	if bytes.ContainsAny(raw, ".eE") {
-		return wrongType(raw, want)
-	}
-	return fmt.Errorf("invalid value: %s, expected %s", found(raw), want)
-}
-
-func oneOf(s string, names []string) error {
-	for _, n := range names {
-		if n == s {
-			return nil
-		}
-	}
-	return UnknownVariant(s, names)
-}
-
-// UnknownVariant is the error for a name that is none of the known ones.
-func UnknownVariant(got string, names []string) error {
-	quoted := make([]string, len(names))
-	for i, n := range names {
-		quoted[i] = "`" + n + "`"
-	}
-	switch len(names) {
-	case 0:
-		return fmt.Errorf("unknown variant `%s`, there are no variants", got)
-	case 1:
-		return fmt.Errorf("unknown variant `%s`, expected %s", got, quoted[0])
-	case 2:
-		return fmt.Errorf("unknown variant `%s`, expected %s or %s", got, quoted[0], quoted[1])
-	}
-	return fmt.Errorf("unknown variant `%s`, expected one of %s", got, strings.Join(quoted, ", "))
+	return s, oneOf(s, names)
 }

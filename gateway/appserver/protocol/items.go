@@ -1,9 +1,7 @@
 package protocol
 
 import (
-	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -213,27 +211,6 @@ func itemStatus(s heddlev1.ItemStatus) string {
 	return "inProgress"
 }
 
-func fromInput(parts []*heddlev1.InputPart) []any {
-	out := make([]any, 0, len(parts))
-	for _, p := range parts {
-		switch c := p.GetPart().(type) {
-		case *heddlev1.InputPart_Text:
-			elements := []any{}
-			if e := p.GetTextElements(); e != nil {
-				elements = e.AsSlice()
-			}
-			out = append(out, map[string]any{"type": "text", "text": c.Text, "text_elements": elements})
-		case *heddlev1.InputPart_ImageUrl:
-			out = append(out, map[string]any{"type": "image", "url": c.ImageUrl})
-		case *heddlev1.InputPart_LocalImage:
-			out = append(out, map[string]any{"type": "localImage", "path": c.LocalImage})
-		case *heddlev1.InputPart_Reference_:
-			out = append(out, map[string]any{"type": c.Reference.GetKind(), "name": c.Reference.GetName(), "path": c.Reference.GetPath()})
-		}
-	}
-	return out
-}
-
 // FromActions makes the wire form of what a command does.
 func FromActions(actions []*heddlev1.CommandAction) []any {
 	out := make([]any, 0, len(actions))
@@ -373,97 +350,4 @@ func fromDynamic(it *heddlev1.Item, c *heddlev1.DynamicToolCall, base itemBase) 
 		out.DurationMs = &d
 	}
 	return out
-}
-
-// ToInput reads a turn's input.
-func ToInput(in []UserInput, clientID *string) (*heddlev1.UserMessage, error) {
-	msg := &heddlev1.UserMessage{}
-	if clientID != nil {
-		msg.ClientId = *clientID
-	}
-	for _, u := range in {
-		p := &heddlev1.InputPart{}
-		switch u.Type {
-		case "text":
-			p.Part = &heddlev1.InputPart_Text{Text: u.Text}
-			p.TextElements = ToList(u.TextElements)
-		case "image":
-			p.Part = &heddlev1.InputPart_ImageUrl{ImageUrl: u.URL}
-		case "localImage":
-			p.Part = &heddlev1.InputPart_LocalImage{LocalImage: u.Path}
-		case "skill", "mention":
-			p.Part = &heddlev1.InputPart_Reference_{Reference: &heddlev1.InputPart_Reference{Kind: u.Type, Name: u.Name, Path: u.Path}}
-		default:
-			return nil, fmt.Errorf("input of type %s is not supported", u.Type)
-		}
-		msg.Parts = append(msg.Parts, p)
-	}
-	return msg, nil
-}
-
-// MaxText is the encoded size to which the longest texts of a message are cut,
-// so that no line is longer than 1 MiB.
-const MaxText = 640 << 10
-
-// Clip cuts a text to MaxText.
-func Clip(s string) string { return ClipTo(s, MaxText) }
-
-// ClipTo keeps head and tail of a text whose JSON form is longer than limit
-// bytes, with a mark that names the range that was left out.
-func ClipTo(s string, limit int) string {
-	if len(s)*6 <= limit || encodedLen(s) <= limit {
-		return s
-	}
-	room := limit - 128
-	head := cut(s, room/2, false)
-	tail := cut(s, room/2, true)
-	return s[:head] + fmt.Sprintf("\n[... bytes %d to %d of %d omitted ...]\n", head, len(s)-tail, len(s)) + s[len(s)-tail:]
-}
-
-func encodedLen(s string) int {
-	n := 0
-	for i := range len(s) {
-		n += byteCost(s[i])
-	}
-	return n
-}
-
-func byteCost(b byte) int {
-	switch {
-	case b == '"' || b == '\\' || b == '\n' || b == '\r' || b == '\t':
-		return 2
-	case b < 0x20:
-		return 6
-	case b >= utf8.RuneSelf:
-		// An invalid byte becomes a three-byte replacement character.
-		return 3
-	}
-	return 1
-}
-
-// cut returns how many bytes at the head or tail fit into room when encoded,
-// without splitting a character.
-func cut(s string, room int, tail bool) int {
-	n := 0
-	for n < len(s) {
-		b := s[n]
-		if tail {
-			b = s[len(s)-1-n]
-		}
-		if room -= byteCost(b); room < 0 {
-			break
-		}
-		n++
-	}
-	for n > 0 && n < len(s) {
-		edge := n
-		if tail {
-			edge = len(s) - n
-		}
-		if utf8.RuneStart(s[edge]) {
-			break
-		}
-		n--
-	}
-	return n
 }
