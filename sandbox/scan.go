@@ -1,26 +1,17 @@
 package sandbox
 
 import (
-	"errors"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/heddle-dev/heddle/sandbox/gitconf"
 )
 
 const (
-	// maxDirs and maxRepos bound what one sandbox watches, breadth of the top levels first.
-	maxDirs  = 32768
-	maxRepos = 1024
-	maxDepth = 64
 	// inlineDirs is up to how many directories the look after a command is part of its end at once.
 	inlineDirs = 256
 	// minLook is how long a command's end waits for its look at least: a result that came earlier would leave a
@@ -68,26 +59,6 @@ type scanner struct {
 	dirty   bool      // a file action was not followed by a look yet
 	acted   time.Time // when the last file action ended
 	late    []Violation
-}
-
-type fileID struct{ dev, ino uint64 }
-
-// scanDir is one directory that was looked at.
-type scanDir struct {
-	name  string
-	id    fileID
-	ctime int64
-	again bool // was never read, or may have changed again with the same stamp
-	git   bool // a repository: only its submodules are of interest
-	kids  []*scanDir
-}
-
-// pointer is a .git file or link.
-type pointer struct {
-	id    fileID
-	ctime int64
-	again bool
-	known string // what it led to when it was the user's
 }
 
 func newScanner(log *slog.Logger, quarantine string, stamper *stamper) *scanner {
@@ -211,13 +182,6 @@ func (sc *scanner) sawAll(all bool) {
 	}
 }
 
-// closed notes something that could not be read since commands ran. What belongs to others is not theirs to open again.
-func (p *pass) closed(err error, st unix.Stat_t, path string) {
-	if errors.Is(err, unix.EACCES) && int(st.Uid) == os.Geteuid() && !p.users(p.kind(st.Dev, path), st.Ctim.Nano()) {
-		p.shut = true
-	}
-}
-
 // end looks at what a command that took d left, and returns that with what was found late of earlier ones.
 func (sc *scanner) end(d time.Duration) []Violation {
 	ended := time.Now()
@@ -305,278 +269,4 @@ func (sc *scanner) close() {
 	for _, v := range sc.takeLate() {
 		sc.log.Warn("found after the last command of a sandbox", "path", v.Path, "what", v.What, "moved to", v.Quarantine)
 	}
-}
-
-// pass is one look.
-type pass struct {
-	*scanner
-	now   moment     // when it began
-	queue []scanStep // directories that were never read: broad before deep, so that the bounds fall on the deepest
-	out   []Violation
-	shut  bool // something of ours could not be read
-}
-
-type scanStep struct {
-	dir   *scanDir
-	path  string
-	depth int
-}
-
-// look compares everything with the last look. The caller holds the turn.
-func (sc *scanner) look() []Violation { return sc.newPass().run() }
-
-func (sc *scanner) newPass() *pass {
-	sc.looked = time.Now()
-	return &pass{scanner: sc, now: sc.stamper.now()}
-}
-
-func (p *pass) run() []Violation {
-	for _, r := range p.roots {
-		p.visit(r, r.name, 0)
-	}
-	for len(p.queue) > 0 {
-		q := p.queue[0]
-		p.queue = p.queue[1:]
-		p.visit(q.dir, q.path, q.depth)
-	}
-	for path := range p.gits {
-		p.found(path, true)
-	}
-	p.expose()
-	for path := range p.exposed {
-		if st, ok := lstat(path); ok && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			p.found(path, true)
-		} else if ok && p.pointers[path] == nil {
-			p.pointers[path] = &pointer{}
-		}
-	}
-	for path, ptr := range p.pointers {
-		p.pointer(path, ptr)
-	}
-	for more := true; more; { // one may lead to others
-		more = false
-		for path, r := range p.repos {
-			if r.looked != p.looked {
-				r.looked, more = p.looked, true
-				p.check(path, r)
-			}
-		}
-	}
-	p.sawAll(!p.shut)
-	p.size.Store(int64(p.dirs + 8*len(p.repos)))
-	return p.out
-}
-
-// kind tells who stamps the files of a device.
-func (p *pass) kind(dev uint64, path string) stampKind {
-	k := p.kinds[dev]
-	if k == 0 {
-		k = stampKindOf(path)
-		p.kinds[dev] = k
-		if k == stampRemote {
-			p.remote.Store(true)
-		}
-	}
-	return k
-}
-
-// users reports whether a change with this stamp, of something that was read already, is the user's for certain.
-func (p *pass) users(k stampKind, ctime int64) bool {
-	since, ran := p.ran()
-	return !ran || k.before(ctime, since.today())
-}
-
-// unsettled reports whether something that was read in this look may change again without another stamp. Memory that
-// a running command has mapped changes so, but only after a first change that is stamped.
-func (p *pass) unsettled(k stampKind, ctime int64) bool {
-	at := p.now
-	if since, ran := p.ran(); ran {
-		at = since
-	}
-	return !k.before(ctime, at.today())
-}
-
-func lstat(path string) (st unix.Stat_t, ok bool) { return st, unix.Lstat(path, &st) == nil }
-
-// visit looks at a directory that may have changed, and at all below it. It reports whether it is still there.
-func (p *pass) visit(d *scanDir, path string, depth int) bool {
-	st, ok := lstat(path)
-	if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		p.forget(d)
-		return false
-	}
-	id, ctime := fileID{st.Dev, st.Ino}, st.Ctim.Nano()
-	if d.id != id || d.ctime != ctime || d.again {
-		d.id, d.ctime, d.again = id, ctime, !p.kind(st.Dev, path).before(ctime, p.now.today())
-		p.closed(p.read(d, path, depth), st, path)
-	}
-	if len(d.kids) == 0 {
-		return true
-	}
-	d.kids = slices.DeleteFunc(d.kids, func(k *scanDir) bool {
-		at := path + "/" + k.name // a clean path, as roots are never /
-		if k.ctime == 0 {
-			p.queue = append(p.queue, scanStep{k, at, depth + 1})
-			return false
-		}
-		return !p.visit(k, at, depth+1)
-	})
-	return true
-}
-
-func (p *pass) forget(d *scanDir) {
-	p.dirs--
-	for _, k := range d.kids {
-		p.forget(k)
-	}
-}
-
-// read lists a directory, keeps the directories in it that are known and notes the new ones.
-func (p *pass) read(d *scanDir, path string, depth int) error {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
-	if err != nil {
-		d.again = true
-		return err
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	old := map[string]*scanDir{}
-	for _, k := range d.kids {
-		old[k.name] = k
-	}
-	d.kids = nil
-	var head, objects, refs, found bool
-	for {
-		ents, err := f.ReadDir(512)
-		for _, e := range ents {
-			name, at := e.Name(), ""
-			switch {
-			case name == gitName && !d.git:
-				if at = filepath.Join(path, name); p.skip[at] || p.gits[at] || p.exposed[at] {
-					continue
-				}
-				if !e.IsDir() {
-					if p.pointers[at] == nil && len(p.pointers) < maxRepos {
-						p.pointers[at] = &pointer{}
-					}
-					continue
-				}
-				found = true
-			case name == "HEAD":
-				head = true
-			case !e.IsDir():
-				continue
-			case name == "objects":
-				objects = true
-			case name == "refs":
-				refs = true
-			case d.git && name != "modules":
-				continue
-			}
-			if !e.IsDir() || d.git && name != "modules" {
-				continue
-			}
-			if k := old[name]; k != nil {
-				d.kids = append(d.kids, k)
-				delete(old, name)
-			} else if p.dirs < maxDirs && depth < maxDepth && !p.skip[filepath.Join(path, name)] {
-				p.dirs++
-				d.kids = append(d.kids, &scanDir{name: strings.Clone(name), again: true, git: name == gitName})
-			}
-		}
-		if err != nil || len(ents) == 0 {
-			break
-		}
-	}
-	for _, k := range old {
-		p.forget(k)
-	}
-	layout := head && objects && refs && !d.git // git takes such a directory for a repository
-	if !found && !layout {
-		return nil
-	}
-	// Names may have come since the change time was looked at.
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	if err != nil || d.id != (fileID{st.Dev, st.Ino}) {
-		d.again = true
-	}
-	mine := err == nil && p.users(p.kind(st.Dev, path), st.Ctim.Nano())
-	if found {
-		p.found(filepath.Join(path, gitName), mine)
-	}
-	if layout {
-		p.found(path, mine)
-		d.git = true
-		d.kids = slices.DeleteFunc(d.kids, func(k *scanDir) bool {
-			if k.name != "modules" {
-				p.forget(k)
-			}
-			return k.name != "modules"
-		})
-	}
-	return nil
-}
-
-// pointer looks at a .git that is a file or a link. What it leads to is a repository, wherever it lies.
-func (p *pass) pointer(path string, ptr *pointer) {
-	st, ok := lstat(path)
-	if !ok || st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		delete(p.pointers, path)
-		return
-	}
-	id, ctime := fileID{st.Dev, st.Ino}, st.Ctim.Nano()
-	if ptr.id == id && ptr.ctime == ctime && !ptr.again {
-		return
-	}
-	kind := p.kind(st.Dev, path)
-	to := ""
-	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		to, _ = os.Readlink(path)
-	} else if line, err := readLine(path); err == nil {
-		if dir, ok := strings.CutPrefix(line, "gitdir:"); ok {
-			to = strings.TrimSpace(dir)
-		}
-	}
-	ptr.id, ptr.ctime, ptr.again = id, ctime, p.unsettled(kind, ctime)
-	if to == "" {
-		return // git does not take it for a repository
-	}
-	mine := false
-	if now, ok := lstat(path); ok && id == (fileID{now.Dev, now.Ino}) { // it may have changed before it was read
-		mine = p.users(kind, now.Ctim.Nano())
-	}
-	to = absolute(to, filepath.Dir(path))
-	real, err := filepath.EvalSymlinks(to)
-	if err != nil {
-		ptr.again, real = true, to // what is missing may appear
-	}
-	if !p.inside(real) {
-		if mine || ptr.known == real {
-			ptr.known = real
-			return
-		}
-		p.out = append(p.out, remove(path, p.quarantine, "a command made this lead git to "+real+", outside the writable folders"))
-		ptr.again = true
-		return
-	}
-	if err == nil {
-		p.found(real, mine)
-	}
-}
-
-// inside reports whether path lies in a root or a repository that is writable.
-func (p *pass) inside(path string) bool {
-	for _, r := range p.roots {
-		if within(path, r.name) {
-			return true
-		}
-	}
-	for g := range p.gits {
-		if within(path, g) {
-			return true
-		}
-	}
-	return false
 }
