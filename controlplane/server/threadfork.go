@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/heddle-dev/heddle/controlplane/agent"
+	"github.com/heddle-dev/heddle/controlplane/store"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRequest) (*heddlev1.ForkThreadResponse, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.thread(ctx, r.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	patch, err := s.cfg.Settings.Patch(ctx, caller, r.GetSettings())
+	if err != nil {
+		return nil, err
+	}
+	last, err := s.forkCut(ctx, source, r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
+	}
+	if err := s.cfg.Agent.Room(id.String()); err != nil {
+		return nil, err
+	}
+	row := &heddlev1.Thread{
+		Id: id.String(), Principal: source.GetPrincipal(), Ephemeral: r.GetEphemeral(), State: heddlev1.ThreadState_THREAD_STATE_IDLE,
+		ForkedFromId: source.GetId(), ForkedLastTurnId: last, Preview: source.GetPreview(),
+		Settings: agent.MergeSettings(source.GetSettings(), patch), TokenUsage: proto.CloneOf(source.GetTokenUsage()),
+		Source: or(r.GetSource(), source.GetSource()), ThreadSource: or(r.GetThreadSource(), source.GetThreadSource()),
+		Originator: or(r.GetOriginator(), source.GetOriginator()), Version: or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
+	}
+	row.Places = source.GetPlaces()
+	if r.GetBeforeTurnId() != "" && last == "" {
+		// It has nothing of its source but the settings.
+		row.Preview, row.TokenUsage = "", nil
+	}
+	if source.GetProjectId() != "" {
+		s.organizing.Lock()
+		defer s.organizing.Unlock()
+		p, err := s.project(ctx, source.GetProjectId())
+		if err != nil {
+			return nil, err
+		}
+		row.ProjectId = p.GetId()
+	}
+	cutsTurn := last != "" && last == source.GetActiveTurnId()
+	row, err = s.create(ctx, caller, row)
+	if err != nil {
+		return nil, err
+	}
+	if cutsTurn {
+		if err := s.cfg.Agent.MarkAborted(ctx, row.GetId()); err != nil {
+			return nil, err
+		}
+	}
+	if !row.GetEphemeral() && source.GetAttachmentCount() > 0 {
+		if err := s.copyAttachments(ctx, source, row.GetId()); err != nil {
+			return nil, err
+		}
+		if row, err = s.thread(ctx, row.GetId()); err != nil {
+			return nil, err
+		}
+	}
+	return &heddlev1.ForkThreadResponse{Thread: row}, nil
+}
+
+// forkCut is the last turn that a fork shares; empty for none.
+func (s *threadService) forkCut(ctx context.Context, source *heddlev1.Thread, r *heddlev1.ForkThreadRequest) (string, error) {
+	before := r.GetBeforeTurnId()
+	switch {
+	case before == "":
+		return s.lastTurn(ctx, source, r.GetLastTurnId())
+	case r.GetLastTurnId() != "":
+		return "", errdefs.New(errdefs.InvalidArgument, "`beforeTurnId` cannot be combined with `lastTurnId`")
+	}
+	t, err := s.store.Turn(ctx, source.GetId(), before)
+	if err != nil {
+		return "", err
+	}
+	page, err := s.store.ListTurns(ctx, &heddlev1.ListTurnsRequest{
+		ThreadId: source.GetId(), PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE, PageToken: store.Token{Kind: store.TokenTurns, Major: t.GetOrdinal()}.Encode(),
+	})
+	if err != nil || len(page.GetTurns()) == 0 {
+		return "", err
+	}
+	return page.GetTurns()[0].GetTurn().GetId(), nil
+}
+
+// lastTurn is the cut of a fork: the named turn, or the source's last one.
+func (s *threadService) lastTurn(ctx context.Context, source *heddlev1.Thread, named string) (string, error) {
+	if named != "" {
+		t, err := s.store.Turn(ctx, source.GetId(), named)
+		return t.GetId(), err
+	}
+	page, err := s.store.ListTurns(ctx, &heddlev1.ListTurnsRequest{ThreadId: source.GetId(), PageSize: 1, View: heddlev1.ItemsView_ITEMS_VIEW_NONE})
+	if err != nil || len(page.GetTurns()) == 0 {
+		return "", err
+	}
+	return page.GetTurns()[0].GetTurn().GetId(), nil
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/heddle-dev/heddle/controlplane/agent"
+	"github.com/heddle-dev/heddle/controlplane/session"
+	"github.com/heddle-dev/heddle/controlplane/thread"
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// inspectBound is how long the start of a thread waits for a look at the
+// workspace; a slower one is done before the first turn.
+const inspectBound = 250 * time.Millisecond
+
+func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThreadRequest) (*heddlev1.StartThreadResponse, error) {
+	caller, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	set, err := s.cfg.Settings.Complete(ctx, caller, r.GetSettings())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := agent.DynamicTools(set.GetDynamicTools()); err != nil {
+		return nil, err
+	}
+	if r.GetSettings().GetModelProvider() != "" {
+		if err := s.cfg.Settings.KnownProvider(ctx, caller, set); err != nil {
+			return nil, err
+		}
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
+	}
+	if err := s.cfg.Agent.Room(id.String()); err != nil {
+		return nil, err
+	}
+	row := &heddlev1.Thread{
+		Id: id.String(), Principal: session.Local, Ephemeral: r.GetEphemeral(), Settings: set, State: heddlev1.ThreadState_THREAD_STATE_IDLE,
+		Source: r.GetSource(), ThreadSource: r.GetThreadSource(), Originator: r.GetOriginator(), Version: r.GetVersion(), ClientFields: r.GetClientFields(),
+	}
+	if r.GetProjectId() != "" {
+		// A project that is deleted meanwhile takes the thread with it.
+		s.organizing.Lock()
+		defer s.organizing.Unlock()
+		if _, err := s.mustProject(ctx, r.GetProjectId()); err != nil {
+			return nil, err
+		}
+		row.ProjectId = r.GetProjectId()
+	}
+	row, err = s.create(ctx, caller, row)
+	if err != nil {
+		return nil, err
+	}
+	return &heddlev1.StartThreadResponse{Thread: row}, nil
+}
+
+// create makes the thread durable, with what a short look at its workspace
+// finds.
+func (s *threadService) create(ctx context.Context, caller string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
+	now := s.cfg.Clock().UnixMilli()
+	row.CreatedAtMs, row.UpdatedAtMs = now, now
+	found := s.look(ctx, row)
+	if found != nil {
+		row.Git = found.GetGit()
+		row.Places = thread.MergePlaces(row.GetPlaces(), found.GetPlaces())
+		for _, f := range found.GetInstructions() {
+			row.InstructionSources = append(row.InstructionSources, f.GetPath())
+		}
+	}
+	if row.GetEphemeral() {
+		s.cfg.Outputs.Ephemeral(row.GetId())
+	}
+	epoch, err := s.cfg.Log.Create(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.store.Thread(ctx, row.GetId())
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Agent.Adopt(stored, epoch, found)
+	if caller != "" {
+		s.cfg.Sessions.Hold(caller, row.GetId())
+	}
+	if err := s.cfg.Agent.Prewarm(ctx, row.GetId(), caller); err != nil {
+		s.cfg.Logger.Warn("prewarm", "thread", row.GetId(), "error", err)
+	}
+	return stored, nil
+}
+
+// CreateThread makes a thread for an agent of a session.
+func (s *Server) CreateThread(ctx context.Context, sessionID string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
+	return (&threadService{Server: s}).create(ctx, sessionID, row)
+}
+
+// look looks at the workspace where an executor is there to do it at once.
+func (s *threadService) look(ctx context.Context, row *heddlev1.Thread) *executorv1.Inspection {
+	there := slices.ContainsFunc(s.cfg.Fleet.Status(), func(e *heddlev1.ExecutorStatus) bool { return e.GetConnected() })
+	if !there {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectBound)
+	defer cancel()
+	found, err := s.cfg.Agent.Look(ctx, row)
+	if err != nil {
+		s.cfg.Logger.Debug("look at the workspace", "thread", row.GetId(), "error", err)
+		return nil
+	}
+	return found
+}
