@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
-	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -30,20 +28,13 @@ const (
 	causeThreadClosed      = "thread_closed"
 )
 
-// maxSteers bounds the inputs that wait in one turn.
-const maxSteers = 128
-
 // maxSteps bounds the model calls of one turn, so that a model that never
 // stops calling tools ends.
 const maxSteps = 5000
 
-var (
-	// errSteered ends an open model request because new input came.
-	errSteered = errors.New("new input")
-	// ErrSuspended stops a turn without ending it: the control plane stops, and the
-	// next one goes on.
-	ErrSuspended = errors.New("control plane stops")
-)
+// ErrSuspended stops a turn without ending it: the control plane stops, and the
+// next one goes on.
+var ErrSuspended = errors.New("control plane stops")
 
 // interruption is the cause of a turn's context when somebody interrupted it.
 type interruption struct{ cause string }
@@ -166,68 +157,6 @@ func (t *turn) waits() bool {
 }
 
 func (t *turn) interrupt(cause string) { t.cancel(&interruption{cause: cause}) }
-
-// steer accepts input durably, together with the events that belong to it. An
-// open model request is dropped; it is asked again with the input.
-func (t *turn) steer(ctx context.Context, in *heddlev1.UserMessage, with []*heddlev1.Event) error {
-	t.mu.Lock()
-	if t.closed || t.ctx.Err() != nil {
-		t.mu.Unlock()
-		return noActiveTurn("steer")
-	}
-	if k := t.row.GetKind(); !steerable(k) {
-		t.mu.Unlock()
-		return errdefs.New(errdefs.TurnNotSteerable, "cannot steer a %s turn", k).With("kind", k)
-	}
-	if len(t.inputs) >= maxSteers {
-		t.mu.Unlock()
-		return errdefs.New(errdefs.Overloaded, "%d inputs wait in this turn already", maxSteers)
-	}
-	if len(in.GetParts()) > 0 {
-		with = append(with, steerAccepted(t.row.GetId(), newID(), in))
-		t.inputs = append(t.inputs, in)
-		if t.dropRequest != nil {
-			t.dropRequest(errSteered)
-		}
-	}
-	p := t.lt.append(with...)
-	t.mu.Unlock()
-	err := p.Wait(ctx)
-	if err != nil && ctx.Err() == nil {
-		t.withdraw(in)
-	}
-	return err
-}
-
-// withdraw takes an input back that could not be accepted. One that a step has
-// taken meanwhile, or that the log has after all, is shown.
-func (t *turn) withdraw(in *heddlev1.UserMessage) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.inputs = slices.DeleteFunc(t.inputs, func(i *heddlev1.UserMessage) bool { return i == in })
-}
-
-// takeInputs takes the inputs that wait. With closing set, and none waiting, it
-// closes the turn for further ones.
-func (t *turn) takeInputs(closing bool) (inputs []*heddlev1.UserMessage, closed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	inputs, t.inputs = t.inputs, nil
-	if closing && len(inputs) == 0 {
-		t.closed = true
-	}
-	return inputs, t.closed
-}
-
-// close refuses further input and returns what still waits.
-func (t *turn) close() []*heddlev1.UserMessage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	inputs := t.inputs
-	t.inputs = nil
-	return inputs
-}
 
 // run is the turn's goroutine.
 func (t *turn) run() {
@@ -360,17 +289,6 @@ func (t *turn) commit(events ...*heddlev1.Event) error {
 	return t.lt.append(events...).Wait(context.WithoutCancel(t.ctx))
 }
 
-// remember adds to what the model is shown and returns the event for it.
-func (t *turn) remember(entries ...*heddlev1.HistoryEntry) *heddlev1.Event {
-	t.history = append(t.history, entries...)
-	t.mu.Lock()
-	t.witnessed = t.history[:len(t.history):len(t.history)]
-	t.mu.Unlock()
-	ev := historyAppended(t.row.GetId(), entries...)
-	ev.GetHistoryAppended().Private = t.private
-	return ev
-}
-
 // prepare reads the history and resolves the settings.
 func (t *turn) prepare() error {
 	if err := t.readHistory(); err != nil {
@@ -384,131 +302,6 @@ func (t *turn) prepare() error {
 	return context.Cause(t.ctx)
 }
 
-// readHistory reads what the model is shown. Entries that were injected before
-// are in the store.
-func (t *turn) readHistory() error {
-	t.lt.telling.Lock()
-	defer t.lt.telling.Unlock()
-	history, err := t.agent.store.History(t.ctx, t.lt.id)
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	t.inbox = nil
-	t.mu.Unlock()
-	if !t.private {
-		t.history = history
-		t.mu.Lock()
-		t.witnessed = history[:len(history):len(history)]
-		t.mu.Unlock()
-		return nil
-	}
-	t.outer = history
-	if t.resume != nil {
-		t.history = t.resume.private
-	}
-	return nil
-}
-
-// answerOpenCalls gives every call in the history a result, as services demand:
-// a fork of a running turn ends where its calls still ran.
-func (t *turn) answerOpenCalls() {
-	open := map[string]*heddlev1.ToolCall{}
-	var order []string
-	for _, e := range t.history {
-		if c := e.GetToolCall(); c != nil {
-			open[c.GetCallId()] = c
-			order = append(order, c.GetCallId())
-		}
-		delete(open, e.GetToolOutput().GetCallId())
-	}
-	var entries []*heddlev1.HistoryEntry
-	for _, id := range order {
-		if c := open[id]; c != nil {
-			entries = append(entries, outputEntry(c, text("aborted").parts))
-			delete(open, id)
-		}
-	}
-	if len(entries) > 0 {
-		t.record(t.remember(entries...))
-	}
-}
-
-// takeInput shows an input to client and model.
-func (t *turn) takeInput(in *heddlev1.UserMessage) {
-	events := t.tellSurroundings()
-	if len(in.GetParts()) > 0 {
-		in = t.withImages(in)
-		events = append(events, t.shown(in, t.skillEntries(in)...)...)
-	}
-	if len(events) > 0 {
-		t.record(events...)
-	}
-}
-
-// shown is an input as an item and for the model, with what goes with it.
-func (t *turn) shown(in *heddlev1.UserMessage, with ...*heddlev1.HistoryEntry) []*heddlev1.Event {
-	now := t.agent.now()
-	item := &heddlev1.Item{
-		Id: newID(), TurnId: t.id(), StartedAtMs: now, Status: heddlev1.ItemStatus_ITEM_STATUS_COMPLETED,
-		Content: &heddlev1.Item_UserMessage{UserMessage: withoutImageBytes(in)},
-	}
-	started := itemStarted(item)
-	item.CompletedAtMs = now
-	return []*heddlev1.Event{started, itemCompleted(item), t.remember(append([]*heddlev1.HistoryEntry{prompt.UserInput(in)}, with...)...)}
-}
-
-// tellSurroundings tells the model about the workspace and the settings, at the
-// start of a thread and when they changed.
-func (t *turn) tellSurroundings() []*heddlev1.Event {
-	entries := t.changedSurroundings()
-	if len(entries) == 0 {
-		return nil
-	}
-	return []*heddlev1.Event{t.remember(entries...)}
-}
-
-// changedSurroundings are the entries that tell it; the model counts as told.
-func (t *turn) changedSurroundings() []*heddlev1.HistoryEntry {
-	now := t.surroundings()
-	t.lt.mu.Lock()
-	before, loaded := t.lt.told, t.lt.loaded
-	t.lt.told = &now
-	t.lt.mu.Unlock()
-	if before == nil && loaded != nil {
-		before = toldWith(now, loaded)
-	}
-	switch {
-	case !introduced(t.history, now.BaseInstructions):
-		now.Skills = t.knownSkills()
-		return prompt.First(now)
-	case before != nil:
-		return prompt.Update(*before, now)
-	}
-	return nil
-}
-
-// toldWith is what the model was told under earlier settings, all else equal.
-func toldWith(now prompt.Context, s *heddlev1.ThreadSettings) *prompt.Context {
-	before := now
-	before.Policy, before.ApprovalPolicy, before.GranularApproval = s.GetSandbox(), s.GetApprovalPolicy(), s.GetGranularApproval().AsMap()
-	before.DeveloperInstructions = s.GetDeveloperInstructions()
-	before.PlanMode, before.ModeInstructions = planning(s), modeInstructions(s)
-	if s.GetCwd() != now.Cwd {
-		before.Cwd, before.Instructions = s.GetCwd(), nil
-	}
-	return &before
-}
-
-// withoutImageBytes is the message as items show it.
-func withoutImageBytes(in *heddlev1.UserMessage) *heddlev1.UserMessage {
-	shown := proto.CloneOf(in)
-	for _, p := range shown.GetParts() {
-		p.ImageData = nil
-	}
-	return shown
-}
-
 // turnError is the failure as clients see it.
 func turnError(err error) *heddlev1.TurnError {
 	var me *model.Error
@@ -520,4 +313,23 @@ func turnError(err error) *heddlev1.TurnError {
 		kind = "sandboxError"
 	}
 	return &heddlev1.TurnError{Message: strings.ToValidUTF8(err.Error(), "\uFFFD"), Kind: kind}
+}
+
+// itemID is the model's id for an item, or one of ours where the thread has an
+// item with that id already.
+func (t *turn) itemID(id string) string {
+	if id == "" {
+		return newID()
+	}
+	t.mu.Lock()
+	used := t.ids[id]
+	t.ids[id] = true
+	t.mu.Unlock()
+	if used {
+		return newID()
+	}
+	if _, err := t.agent.store.Item(t.ctx, t.lt.id, id); !errdefs.Is(err, errdefs.ItemNotFound) {
+		return newID()
+	}
+	return id
 }

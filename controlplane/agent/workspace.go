@@ -2,13 +2,10 @@ package agent
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/heddle-dev/heddle/controlplane/agent/prompt"
-	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -129,32 +126,6 @@ type inspectError struct{ why *heddlev1.ActionError }
 
 func (e *inspectError) Error() string { return "look at the workspace: " + e.why.GetMessage() }
 
-// surroundings is what the model should know about the thread now.
-func (t *turn) surroundings() prompt.Context {
-	ctx, cancel := context.WithTimeout(t.ctx, inspectWait)
-	defer cancel()
-	found, err := t.lt.inspect(ctx)
-	if err != nil && t.ctx.Err() == nil && t.lt.warnOnce(err.Error()) {
-		t.record(warningRaised(t.id(), err.Error()))
-	}
-	for _, w := range found.GetWarnings() {
-		if t.lt.warnOnce(w) {
-			t.record(warningRaised(t.id(), w))
-		}
-	}
-	s := t.settings()
-	c := prompt.Context{
-		BaseInstructions: s.GetBaseInstructions(), DeveloperInstructions: s.GetDeveloperInstructions(),
-		Cwd: s.GetCwd(), Shell: filepath.Base(t.lt.shell()), Timezone: found.GetTimezone(), Now: t.agent.cfg.Clock(),
-		Policy: s.GetSandbox(), ApprovalPolicy: s.GetApprovalPolicy(), GranularApproval: s.GetGranularApproval().AsMap(),
-		AllowedPrefixes: t.agent.cfg.Rules.Allowed(), PlanMode: planning(s), ModeInstructions: modeInstructions(s),
-	}
-	for _, f := range found.GetInstructions() {
-		c.Instructions = append(c.Instructions, prompt.Instructions{Dir: filepath.Dir(f.GetPath()), Text: f.GetContent()})
-	}
-	return c
-}
-
 // shell is the shell that commands run in.
 func (lt *live) shell() string {
 	lt.mu.Lock()
@@ -174,58 +145,4 @@ func (lt *live) warnOnce(text string) bool {
 	}
 	lt.warned[text] = true
 	return true
-}
-
-// addUsage counts one model call.
-func (lt *live) addUsage(u *heddlev1.TokenUsage, window int64) *heddlev1.ThreadTokenUsage {
-	lt.mu.Lock()
-	defer lt.mu.Unlock()
-	return lt.spend(u, proto.CloneOf(u), window)
-}
-
-// addSideUsage is addUsage for a call beside the conversation, whose size it
-// says nothing about.
-func (lt *live) addSideUsage(u *heddlev1.TokenUsage) *heddlev1.ThreadTokenUsage {
-	lt.mu.Lock()
-	defer lt.mu.Unlock()
-	last := lt.usage.GetLast()
-	if last == nil {
-		last = &heddlev1.TokenUsage{}
-	}
-	return lt.spend(u, last, lt.usage.GetModelContextWindow())
-}
-
-// spend adds to the total; the caller holds mu.
-func (lt *live) spend(u, last *heddlev1.TokenUsage, window int64) *heddlev1.ThreadTokenUsage {
-	total := &heddlev1.TokenUsage{}
-	if lt.usage.GetTotal() != nil {
-		total = proto.CloneOf(lt.usage.GetTotal())
-	}
-	total.TotalTokens += u.GetTotalTokens()
-	total.InputTokens += u.GetInputTokens()
-	total.CachedInputTokens += u.GetCachedInputTokens()
-	total.CacheWriteInputTokens += u.GetCacheWriteInputTokens()
-	total.OutputTokens += u.GetOutputTokens()
-	total.ReasoningOutputTokens += u.GetReasoningOutputTokens()
-	lt.usage = &heddlev1.ThreadTokenUsage{Total: total, Last: last, ModelContextWindow: window}
-	return lt.usage
-}
-
-// itemID is the model's id for an item, or one of ours where the thread has an
-// item with that id already.
-func (t *turn) itemID(id string) string {
-	if id == "" {
-		return newID()
-	}
-	t.mu.Lock()
-	used := t.ids[id]
-	t.ids[id] = true
-	t.mu.Unlock()
-	if used {
-		return newID()
-	}
-	if _, err := t.agent.store.Item(t.ctx, t.lt.id, id); !errdefs.Is(err, errdefs.ItemNotFound) {
-		return newID()
-	}
-	return id
 }

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// maxSteers bounds the inputs that wait in one turn.
+const maxSteers = 128
+
+// errSteered ends an open model request because new input came.
+var errSteered = errors.New("new input")
+
+// steer accepts input durably, together with the events that belong to it. An
+// open model request is dropped; it is asked again with the input.
+func (t *turn) steer(ctx context.Context, in *heddlev1.UserMessage, with []*heddlev1.Event) error {
+	t.mu.Lock()
+	if t.closed || t.ctx.Err() != nil {
+		t.mu.Unlock()
+		return noActiveTurn("steer")
+	}
+	if k := t.row.GetKind(); !steerable(k) {
+		t.mu.Unlock()
+		return errdefs.New(errdefs.TurnNotSteerable, "cannot steer a %s turn", k).With("kind", k)
+	}
+	if len(t.inputs) >= maxSteers {
+		t.mu.Unlock()
+		return errdefs.New(errdefs.Overloaded, "%d inputs wait in this turn already", maxSteers)
+	}
+	if len(in.GetParts()) > 0 {
+		with = append(with, steerAccepted(t.row.GetId(), newID(), in))
+		t.inputs = append(t.inputs, in)
+		if t.dropRequest != nil {
+			t.dropRequest(errSteered)
+		}
+	}
+	p := t.lt.append(with...)
+	t.mu.Unlock()
+	err := p.Wait(ctx)
+	if err != nil && ctx.Err() == nil {
+		t.withdraw(in)
+	}
+	return err
+}
+
+// withdraw takes an input back that could not be accepted. One that a step has
+// taken meanwhile, or that the log has after all, is shown.
+func (t *turn) withdraw(in *heddlev1.UserMessage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inputs = slices.DeleteFunc(t.inputs, func(i *heddlev1.UserMessage) bool { return i == in })
+}
+
+// takeInputs takes the inputs that wait. With closing set, and none waiting, it
+// closes the turn for further ones.
+func (t *turn) takeInputs(closing bool) (inputs []*heddlev1.UserMessage, closed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	inputs, t.inputs = t.inputs, nil
+	if closing && len(inputs) == 0 {
+		t.closed = true
+	}
+	return inputs, t.closed
+}
+
+// close refuses further input and returns what still waits.
+func (t *turn) close() []*heddlev1.UserMessage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	inputs := t.inputs
+	t.inputs = nil
+	return inputs
+}
