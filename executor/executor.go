@@ -191,7 +191,7 @@ func (e *Executor) Run(ctx context.Context) error {
 
 // reconnect makes one session after the other.
 func (e *Executor) reconnect(ctx context.Context) error {
-	wait, at := backoffFirst, 0
+	wait, at, said := backoffFirst, 0, ""
 	for {
 		t := e.targets[at%len(e.targets)]
 		began := time.Now()
@@ -199,7 +199,12 @@ func (e *Executor) reconnect(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		e.log.Warn("session ended", "address", t.addr, "cause", err)
+		// Each cause once: an address that nobody listens on is tried many times.
+		level := slog.LevelDebug
+		if text := fmt.Sprint(t.addr, err); text != said {
+			level, said = slog.LevelWarn, text
+		}
+		e.log.Log(ctx, level, "session ended", "address", t.addr, "cause", err)
 		if !registered {
 			at++
 		}
