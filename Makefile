@@ -84,7 +84,7 @@ wire-schema: build
 
 .PHONY: test-clients
 test-clients: build ## Run unmodified clients from npm and PyPI against bin/heddle (needs node, npm, python3 and tmux)
-	HEDDLE_BIN=$(CURDIR)/bin/heddle $(GO) test -count=1 -tags clients -timeout 15m -v -run '^TestClient' ./cmd/heddle/internal/e2e
+	HEDDLE_BIN=$(CURDIR)/bin/heddle $(GO) test -count=1 -tags clients -parallel 2 -timeout 15m -v -run '^TestClient' ./cmd/heddle/internal/e2e
 
 .PHONY: test-robustness
 test-robustness: $(GUEST) ## Break everything at random and check what was seen (HEDDLE_ROBUST_FAULTS, HEDDLE_ROBUST_SEED)

@@ -223,6 +223,20 @@ func TestWatchEndsWithTheThread(t *testing.T) {
 	if err := <-errs; !errdefs.Is(err, errdefs.ThreadNotFound) {
 		t.Errorf("watch of a deleted thread: %v", err)
 	}
+	// What was committed before the deletion is shown before the end.
+	epoch := create(t, l, "b")
+	late := l.Watch("b", 1)
+	defer late.Close()
+	wait(t, l.Append("b", epoch, accepted("t1"), started("t1"), completed("t1")))
+	if err := l.Delete(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if events, head, err := late.Next(t.Context()); err != nil || len(events) != 3 || head != 4 || events[2].GetTurnCompleted() == nil {
+		t.Errorf("before the end: %v, %d, %v", events, head, err)
+	}
+	if _, _, err := late.Next(t.Context()); !errdefs.Is(err, errdefs.ThreadNotFound) {
+		t.Errorf("then: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := l.Watch("a", 0).Next(ctx); !errors.Is(err, context.Canceled) {

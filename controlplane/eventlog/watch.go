@@ -70,16 +70,16 @@ func (f *feed) end(err error) {
 	}
 }
 
-// since returns what the tail holds after a seq. known is false when the store
-// has to be asked.
+// since returns what the tail holds after a seq, also of a thread that is gone
+// since. known is false when the store has to be asked.
 func (f *feed) since(after uint64) (events []*heddlev1.Event, head uint64, known bool, changed chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil || f.head == 0 || len(f.tail) == 0 || after+1 < f.tail[0].GetSeq() {
+	if f.head == 0 || len(f.tail) == 0 || after+1 < f.tail[0].GetSeq() {
 		return nil, f.head, false, f.changed, f.err
 	}
 	if after >= f.head {
-		return nil, f.head, true, f.changed, nil
+		return nil, f.head, true, f.changed, f.err
 	}
 	from := int(after + 1 - f.tail[0].GetSeq())
 	return slices.Clone(f.tail[from:bounded(f.tail, from)]), f.head, true, f.changed, nil
@@ -138,7 +138,8 @@ func (w *Watcher) After() uint64 { return w.after }
 // the last seq of the log. The events are shared: they must not be changed. A
 // range that was compacted or damaged comes as one RangeCompacted event. It
 // fails with errdefs.ThreadNotFound when the thread does not exist or is
-// deleted, and with ctx's error.
+// deleted, after what a watcher that keeps up has not read yet, and with ctx's
+// error.
 func (w *Watcher) Next(ctx context.Context) ([]*heddlev1.Event, uint64, error) {
 	for {
 		if err := ctx.Err(); err != nil {

@@ -9,8 +9,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// goneTime bounds how long the subscribers of a lost thread may take to be told.
-const goneTime = 30 * time.Second
+// goneTime bounds how long the subscribers of a thread that is archived, deleted
+// or lost may take to be told, partingTime how long who took it away waits for
+// the others.
+const (
+	goneTime    = 30 * time.Second
+	partingTime = 2 * time.Second
+)
 
 // loaded is one thread that this server holds.
 type loaded struct {
@@ -88,29 +93,38 @@ func (l *loaded) monitor(tr *translator, after uint64) {
 func (l *loaded) gone() {
 	l.mu.Lock()
 	ours := l.departing
+	l.mu.Unlock()
+	if ours {
+		return
+	}
+	l.parted(goneTime)
+	if l.srv.unload(l.id) {
+		l.srv.broadcast(statusNote(l.id, notLoaded), nil)
+		l.srv.broadcast(note{method: "thread/closed", all: true, params: threadID{l.id}}, nil)
+	}
+}
+
+// parted waits until every subscriber has been told of the thread's end, for as
+// long as they may take in all, and reports whether all have.
+func (l *loaded) parted(patience time.Duration) bool {
+	l.mu.Lock()
 	subs := make([]*subscription, 0, len(l.subs))
 	for _, sub := range l.subs {
 		subs = append(subs, sub)
 	}
 	l.mu.Unlock()
-	if ours {
-		return
-	}
-	patience := time.NewTimer(goneTime)
-	defer patience.Stop()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for _, sub := range subs {
 		select {
-		case <-sub.done:
-		case <-patience.C:
-			patience.Reset(0)
+		case <-sub.parted:
+		case <-timer.C:
+			return false
 		case <-l.ctx.Done():
-			return
+			return true
 		}
 	}
-	if l.srv.unload(l.id) {
-		l.srv.broadcast(statusNote(l.id, notLoaded), nil)
-		l.srv.broadcast(note{method: "thread/closed", all: true, params: threadID{l.id}}, nil)
-	}
+	return true
 }
 
 func (l *loaded) subscribed(c *client) bool {
@@ -216,6 +230,7 @@ func (l *loaded) archivedElsewhere() {
 		return
 	}
 	go func() {
+		l.parted(goneTime)
 		if l.srv.unload(l.id) {
 			l.srv.broadcast(statusNote(l.id, notLoaded), nil)
 			l.srv.broadcast(note{method: "thread/archived", all: true, params: threadID{l.id}}, nil)

@@ -148,16 +148,22 @@ func (s *Server) load(t *heddlev1.Thread, pending []*heddlev1.Approval) (l *load
 
 // unload forgets a loaded thread. It reports whether it was loaded.
 func (s *Server) unload(id string) bool {
+	l := s.forget(id)
+	if l != nil {
+		l.close()
+	}
+	return l != nil
+}
+
+// forget takes a thread off those that are loaded and returns it, nil when it
+// was none of them.
+func (s *Server) forget(id string) *loaded {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	l := s.threads[id]
 	delete(s.threads, id)
 	s.order = slices.DeleteFunc(s.order, func(o string) bool { return o == id })
-	s.mu.Unlock()
-	if l == nil {
-		return false
-	}
-	l.close()
-	return true
+	return l
 }
 
 // broadcast offers a note to every initialized connection but those skipped.

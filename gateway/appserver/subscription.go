@@ -2,6 +2,7 @@ package appserver
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
@@ -24,6 +25,10 @@ type subscription struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
+	// parted is closed when the connection has been told of the thread's end: of
+	// its archiving and all before it, or of what was open when it was lost.
+	parted chan struct{}
+	once   sync.Once
 	// prev is the seq of the last note that stood for an event.
 	prev uint64
 	// Questions up to replayTo are not put from the log: those that are open are
@@ -33,7 +38,7 @@ type subscription struct {
 
 func newSubscription(l *loaded, c *client, t *heddlev1.Thread, pending []*heddlev1.Approval) *subscription {
 	ctx, cancel := context.WithCancel(l.ctx)
-	sub := &subscription{thread: l, client: c, tr: newTranslator(t, pending), ctx: ctx, cancel: cancel, done: make(chan struct{}), prev: t.GetLastSeq()}
+	sub := &subscription{thread: l, client: c, tr: newTranslator(t, pending), ctx: ctx, cancel: cancel, done: make(chan struct{}), parted: make(chan struct{}), prev: t.GetLastSeq()}
 	sub.tr.opts.Extended, sub.tr.jumps = c.isExtended(), c.isNumbered()
 	sub.tr.read = l.srv.readOutput(l.id)
 	return sub
@@ -41,6 +46,7 @@ func newSubscription(l *loaded, c *client, t *heddlev1.Thread, pending []*heddle
 
 func (sub *subscription) run(after uint64) {
 	defer close(sub.done)
+	defer sub.part()
 	stop := context.AfterFunc(sub.client.ctx, sub.cancel)
 	defer stop()
 	cur := &cursor{feed: sub.thread.feed, after: after}
@@ -48,6 +54,9 @@ func (sub *subscription) run(after uint64) {
 		err := sub.tr.event(sub.ctx, e, sub.send)
 		for _, id := range started(e) {
 			sub.thread.srv.followAgent(sub.ctx, sub.client, id, true)
+		}
+		if e.GetThreadArchived() != nil {
+			sub.part()
 		}
 		return err
 	})
@@ -61,6 +70,8 @@ func (sub *subscription) run(after uint64) {
 		}
 	}
 }
+
+func (sub *subscription) part() { sub.once.Do(func() { close(sub.parted) }) }
 
 // send passes a note on, waiting for the gate and for room in the queue.
 func (sub *subscription) send(n note) error {

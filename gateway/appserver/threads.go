@@ -321,7 +321,8 @@ func (s *Server) threadDelete(ctx context.Context, r *call, p *protocol.ThreadPa
 }
 
 // takeAway runs a request that removes a thread from those that are loaded, and
-// announces it: the status before the answer, the method after it.
+// announces it: what ended with the thread and the status before the answer, the
+// method after it. A subscriber that does not read is not waited for.
 func (s *Server) takeAway(r *call, id, method string, do func() error) error {
 	l := s.thread(id)
 	if l != nil {
@@ -333,7 +334,16 @@ func (s *Server) takeAway(r *call, id, method string, do func() error) error {
 		}
 		return err
 	}
-	if s.unload(id) {
+	told := l == nil || l.parted(partingTime)
+	if l := s.forget(id); l != nil {
+		if told {
+			l.close()
+		} else {
+			go func() {
+				l.parted(goneTime)
+				l.close()
+			}()
+		}
 		s.broadcast(statusNote(id, notLoaded), nil)
 	}
 	r.then(func() { s.broadcast(note{method: method, all: true, params: threadID{id}}, nil) })

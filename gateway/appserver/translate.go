@@ -462,11 +462,7 @@ func (tr *translator) reverted(e *heddlev1.Event, emit func(note) error) error {
 // lost ends what was open in a thread that is no more, so that every item and
 // turn that was started is also completed.
 func (tr *translator) lost(emit func(note) error) error {
-	if tr.turn == nil {
-		return nil
-	}
 	now := time.Now().UnixMilli()
-	e := &heddlev1.Event{ThreadId: tr.thread, TurnId: tr.turn.GetId()}
 	for _, id := range slices.Sorted(maps.Keys(tr.items)) {
 		o := tr.items[id]
 		if o.item == nil {
@@ -480,10 +476,14 @@ func (tr *translator) lost(emit func(note) error) error {
 		case it.GetPlan() != nil:
 			it.GetPlan().Text = string(o.text)
 		}
-		if err := tr.itemCompleted(e, it, emit); err != nil {
+		if err := tr.itemCompleted(&heddlev1.Event{ThreadId: tr.thread, TurnId: it.GetTurnId()}, it, emit); err != nil {
 			return err
 		}
 	}
+	if tr.turn == nil {
+		return nil // a background terminal was all that was open
+	}
+	e := &heddlev1.Event{ThreadId: tr.thread, TurnId: tr.turn.GetId()}
 	turn := proto.CloneOf(tr.turn)
 	turn.Status, turn.CompletedAtMs = heddlev1.TurnStatus_TURN_STATUS_FAILED, now
 	turn.DurationMs = now - turn.GetStartedAtMs()

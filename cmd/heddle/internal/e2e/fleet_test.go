@@ -53,6 +53,18 @@ func (w *world) awaitLog(log, text string) {
 	})
 }
 
+// awaitPort waits until somebody listens at an address.
+func (w *world) awaitPort(address string) {
+	w.t.Helper()
+	w.eventually("somebody listens at "+address, 20*time.Second, func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+}
+
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,13 +82,7 @@ func TestFourProcessesOverTCP(t *testing.T) {
 	address := freePort(t)
 	const fence = 5 * time.Second
 	w.role("controlplane", "--listen", address, "--fence-after", fence.String())
-	w.eventually("the control plane listens", 20*time.Second, func() bool {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
+	w.awaitPort(address)
 	for _, name := range []string{"a", "b"} {
 		w.role("executor", "--connect", address, "--state-dir", filepath.Join(w.home, "executor-"+name), "--id", name)
 	}

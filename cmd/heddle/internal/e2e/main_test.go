@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,13 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	// Parallel tests of this package wait for most of their time: for a fence, for
+	// silence, for nothing to happen. -parallel on the command line is stronger.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	flag.Parse()
 	heddleBin = os.Getenv("HEDDLE_BIN")
 	if heddleBin == "" {
 		if err := build(dir); err != nil {
