@@ -224,8 +224,8 @@ func (c *ControlPlane) ServerOptions() []grpc.ServerOption { return ServerOption
 // bounds of messages.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(errdefs.UnaryServer),
-		grpc.ChainStreamInterceptor(errdefs.StreamServer),
+		grpc.ChainUnaryInterceptor(errdefs.UnaryServer, server.FitUnary),
+		grpc.ChainStreamInterceptor(errdefs.StreamServer, server.FitStream),
 		grpc.MaxRecvMsgSize(64 << 20),
 	}
 }
