@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -331,7 +332,7 @@ func (pl *plan) pinDenied(binds map[string]guestproto.Mount, plain []string, pat
 	if len(bound) == 0 {
 		return nil
 	}
-	for _, at := range slices.Sorted(mapKeys(pl.matched)) {
+	for _, at := range slices.Sorted(maps.Keys(pl.matched)) {
 		if !slices.ContainsFunc(bound, func(d denial) bool { return within(at, d.base) }) {
 			continue
 		}
@@ -357,7 +358,7 @@ func (pl *plan) denyMatched(o *owner) {
 	dir, inside := "", false
 	plain := pl.denied // not those that are added here
 	// Neighbours together: each folder is walked to once.
-	for _, at := range slices.Sorted(mapKeys(pl.matched)) {
+	for _, at := range slices.Sorted(maps.Keys(pl.matched)) {
 		m := pl.matched[at]
 		if d := filepath.Dir(at); d != dir {
 			dir, inside = d, pl.inMatched(at)

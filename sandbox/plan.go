@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,37 +72,10 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 	}
 	pl.base(p)
 	binds := map[string]guestproto.Mount{}
-	for _, r := range pl.roots {
-		binds[r] = guestproto.Mount{Kind: guestproto.MountBind, Source: r, Dest: r}
-		id := identify(r)
-		if err := checkReal(id); err != nil {
-			return nil, err
-		}
-		pl.foreign = pl.foreign || int(id.uid) != os.Getuid()
-		pl.expect = append(pl.expect, expectation{path: r, id: id})
+	if err := pl.bindRoots(binds, p); err != nil {
+		return nil, err
 	}
-	if p.Level == ReadOnly && pl.dir != "/" && pl.hidden(pl.dir) {
-		binds[pl.dir] = guestproto.Mount{Kind: guestproto.MountBind, Source: pl.dir, Dest: pl.dir, ReadOnly: true}
-		pl.expect = append(pl.expect, expectation{path: pl.dir, id: identify(pl.dir), readOnly: true})
-	}
-	for _, r := range pl.roots {
-		for _, name := range p.Protected {
-			if name == gitName && p.Git == GitCommit {
-				pl.openGit(binds, filepath.Join(r, name))
-				continue
-			}
-			pl.protect(binds, filepath.Join(r, name))
-		}
-	}
-	if p.Git == GitCommit && len(pl.roots) > 0 && slices.Contains(p.Protected, gitName) {
-		pl.outerGit(binds)
-	}
-	for _, r := range append([]string{pl.dir}, pl.roots...) {
-		pl.showGit(binds, r)
-	}
-	if len(pl.roots) > 0 && slices.Contains(p.Protected, gitName) {
-		pl.protectConfigured(binds, home)
-	}
+	pl.bindProtected(binds, p)
 	pl.pin(binds)
 	plain, patterns, err := denials(p, pl.places(p), home)
 	if err != nil {
@@ -111,7 +85,7 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 	if err := pl.pinDenied(binds, plain, patterns, o); err != nil {
 		return nil, err
 	}
-	for _, path := range slices.Sorted(mapKeys(binds)) { // parents before what is in them
+	for _, path := range slices.Sorted(maps.Keys(binds)) { // parents before what is in them
 		pl.mounts = append(pl.mounts, binds[path])
 	}
 	for _, d := range append([]string{stateDir}, plain...) {
@@ -129,28 +103,59 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 	return pl, nil
 }
 
+// bindRoots makes the roots writable, and shows a workspace that would be hidden.
+func (pl *plan) bindRoots(binds map[string]guestproto.Mount, p Policy) error {
+	for _, r := range pl.roots {
+		binds[r] = guestproto.Mount{Kind: guestproto.MountBind, Source: r, Dest: r}
+		id := identify(r)
+		if err := checkReal(id); err != nil {
+			return err
+		}
+		pl.foreign = pl.foreign || int(id.uid) != os.Getuid()
+		pl.expect = append(pl.expect, expectation{path: r, id: id})
+	}
+	if p.Level == ReadOnly && pl.dir != "/" && pl.hidden(pl.dir) {
+		binds[pl.dir] = guestproto.Mount{Kind: guestproto.MountBind, Source: pl.dir, Dest: pl.dir, ReadOnly: true}
+		pl.expect = append(pl.expect, expectation{path: pl.dir, id: identify(pl.dir), readOnly: true})
+	}
+	return nil
+}
+
+// bindProtected keeps the protected names in the roots read-only, and what of git's lies elsewhere.
+func (pl *plan) bindProtected(binds map[string]guestproto.Mount, p Policy) {
+	for _, r := range pl.roots {
+		for _, name := range p.Protected {
+			if name == gitName && p.Git == GitCommit {
+				pl.openGit(binds, filepath.Join(r, name))
+				continue
+			}
+			pl.protect(binds, filepath.Join(r, name))
+		}
+	}
+	guarded := len(pl.roots) > 0 && slices.Contains(p.Protected, gitName)
+	if guarded && p.Git == GitCommit {
+		pl.outerGit(binds)
+	}
+	for _, r := range append([]string{pl.dir}, pl.roots...) {
+		pl.showGit(binds, r)
+	}
+	if guarded {
+		pl.protectConfigured(binds, pl.home)
+	}
+}
+
 // places are the folders below which relative denied paths hold.
 func (pl *plan) places(p Policy) []string {
+	if p.Workspace == "" {
+		return nil
+	}
 	out := []string{pl.dir}
 	for _, r := range pl.roots {
 		if r != pl.dir {
 			out = append(out, r)
 		}
 	}
-	if p.Workspace == "" {
-		return nil
-	}
 	return out
-}
-
-func mapKeys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // findRoots resolves the workspace and the writable roots. A missing extra root is only watched for.
@@ -177,7 +182,7 @@ func (pl *plan) findRoots(p Policy) error {
 		return nil
 	}
 	add := func(real string) error {
-		if real == "/" || within("/proc", real) || within("/sys", real) || within("/dev", real) || pl.hiddenSystem(real) {
+		if real == "/" || within("/proc", real) || within("/sys", real) || within("/dev", real) || hiddenSystem(real) {
 			return fmt.Errorf("sandbox root %s cannot be made writable", real)
 		}
 		if !slices.Contains(pl.roots, real) {
@@ -215,7 +220,8 @@ func (pl *plan) findRoots(p Policy) error {
 	return nil
 }
 
-func (pl *plan) hiddenSystem(path string) bool {
+// hiddenSystem reports whether a path lies in what every sandbox has of its own.
+func hiddenSystem(path string) bool {
 	return within(path, "/proc") || within(path, "/sys") || within(path, "/dev")
 }
 

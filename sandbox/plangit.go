@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -179,7 +180,7 @@ func (pl *plan) modules(binds map[string]guestproto.Mount, dir string, depth int
 // pin mounts the directories between a root and what is mounted in it on themselves. A directory with a mount
 // somewhere below it can be renamed, and another be made in its place; one that is a mount cannot.
 func (pl *plan) pin(binds map[string]guestproto.Mount) {
-	for _, path := range slices.Sorted(mapKeys(binds)) {
+	for _, path := range slices.Sorted(maps.Keys(binds)) {
 		pl.pinAbove(binds, path)
 	}
 }

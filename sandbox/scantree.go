@@ -66,6 +66,17 @@ func (p *pass) forget(d *scanDir) {
 	}
 }
 
+// listing is a directory that is being read.
+type listing struct {
+	dir   *scanDir
+	path  string
+	depth int
+	old   map[string]*scanDir // directories in it that are known and were not met yet
+	found bool                // a .git directory that is looked at
+	// What git takes for a repository where all three are.
+	head, objects, refs bool
+}
+
 // read lists a directory, keeps the directories in it that are known and notes the new ones.
 func (p *pass) read(d *scanDir, path string, depth int) error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -76,80 +87,97 @@ func (p *pass) read(d *scanDir, path string, depth int) error {
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
-	old := map[string]*scanDir{}
+	l := &listing{dir: d, path: path, depth: depth, old: map[string]*scanDir{}}
 	for _, k := range d.kids {
-		old[k.name] = k
+		l.old[k.name] = k
 	}
 	d.kids = nil
-	var head, objects, refs, found bool
 	for {
 		ents, err := f.ReadDir(512)
 		for _, e := range ents {
-			name, at := e.Name(), ""
-			switch {
-			case name == gitName && !d.git:
-				if at = filepath.Join(path, name); p.skip[at] || p.gits[at] || p.exposed[at] {
-					continue
-				}
-				if !e.IsDir() {
-					if p.pointers[at] == nil && len(p.pointers) < maxRepos {
-						p.pointers[at] = &pointer{}
-					}
-					continue
-				}
-				found = true
-			case name == "HEAD":
-				head = true
-			case !e.IsDir():
-				continue
-			case name == "objects":
-				objects = true
-			case name == "refs":
-				refs = true
-			case d.git && name != "modules":
-				continue
-			}
-			if !e.IsDir() || d.git && name != "modules" {
-				continue
-			}
-			if k := old[name]; k != nil {
-				d.kids = append(d.kids, k)
-				delete(old, name)
-			} else if p.dirs < maxDirs && depth < maxDepth && !p.skip[filepath.Join(path, name)] {
-				p.dirs++
-				d.kids = append(d.kids, &scanDir{name: strings.Clone(name), again: true, git: name == gitName})
+			if p.enters(l, e) {
+				p.keep(l, e.Name())
 			}
 		}
 		if err != nil || len(ents) == 0 {
 			break
 		}
 	}
-	for _, k := range old {
+	for _, k := range l.old {
 		p.forget(k)
 	}
-	layout := head && objects && refs && !d.git // git takes such a directory for a repository
-	if !found && !layout {
-		return nil
+	p.recognize(l, fd)
+	return nil
+}
+
+// enters notes an entry, and reports whether it is a directory to look into.
+func (p *pass) enters(l *listing, e os.DirEntry) bool {
+	name := e.Name()
+	if name == gitName && !l.dir.git {
+		return p.entersGit(l, e.IsDir())
+	}
+	switch {
+	case name == "HEAD":
+		l.head = true
+	case !e.IsDir():
+	case name == "objects":
+		l.objects = true
+	case name == "refs":
+		l.refs = true
+	}
+	return e.IsDir() && (!l.dir.git || name == "modules")
+}
+
+// entersGit is enters for a .git. One that is no directory is remembered as a pointer.
+func (p *pass) entersGit(l *listing, isDir bool) bool {
+	at := filepath.Join(l.path, gitName)
+	if p.skip[at] || p.gits[at] || p.exposed[at] {
+		return false
+	}
+	if !isDir && p.pointers[at] == nil && len(p.pointers) < maxRepos {
+		p.pointers[at] = &pointer{}
+	}
+	l.found = l.found || isDir
+	return isDir
+}
+
+// keep takes a directory over from the last reading, or notes a new one within the bounds.
+func (p *pass) keep(l *listing, name string) {
+	if k := l.old[name]; k != nil {
+		l.dir.kids = append(l.dir.kids, k)
+		delete(l.old, name)
+	} else if p.dirs < maxDirs && l.depth < maxDepth && !p.skip[filepath.Join(l.path, name)] {
+		p.dirs++
+		l.dir.kids = append(l.dir.kids, &scanDir{name: strings.Clone(name), again: true, git: name == gitName})
+	}
+}
+
+// recognize notes the repositories that a reading found: a .git in the directory fd, or that directory itself.
+func (p *pass) recognize(l *listing, fd int) {
+	d := l.dir
+	layout := l.head && l.objects && l.refs && !d.git
+	if !l.found && !layout {
+		return
 	}
 	// Names may have come since the change time was looked at.
 	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
+	err := unix.Fstat(fd, &st)
 	if err != nil || d.id != (fileID{st.Dev, st.Ino}) {
 		d.again = true
 	}
-	mine := err == nil && p.users(p.kind(st.Dev, path), st.Ctim.Nano())
-	if found {
-		p.found(filepath.Join(path, gitName), mine)
+	mine := err == nil && p.users(p.kind(st.Dev, l.path), st.Ctim.Nano())
+	if l.found {
+		p.found(filepath.Join(l.path, gitName), mine)
 	}
-	if layout {
-		p.found(path, mine)
-		d.git = true
-		d.kids = slices.DeleteFunc(d.kids, func(k *scanDir) bool {
-			if k.name != "modules" {
-				p.forget(k)
-			}
-			return k.name != "modules"
-		})
+	if !layout {
+		return
 	}
-	return nil
+	p.found(l.path, mine)
+	d.git = true
+	d.kids = slices.DeleteFunc(d.kids, func(k *scanDir) bool {
+		if k.name != "modules" {
+			p.forget(k)
+		}
+		return k.name != "modules"
+	})
 }

@@ -15,45 +15,42 @@ import (
 
 // file performs one file action and answers it.
 func (s *server) file(m *guestproto.Msg) {
+	fd, body, err := s.perform(m)
+	switch {
+	case err != nil:
+		s.reply(m.ID, failure(err))
+	case fd >= 0:
+		s.reply(m.ID, guestproto.Reply{Body: body}, fd)
+		unix.Close(fd)
+	default:
+		s.reply(m.ID, guestproto.Reply{Body: body})
+	}
+}
+
+// perform does what a message asks for. The descriptor of a file that was opened for the owner is not negative.
+func (s *server) perform(m *guestproto.Msg) (fd int, body []byte, err error) {
 	f, err := guestproto.DecodeFile(m.Body)
 	if err != nil {
-		s.reply(m.ID, failure(err))
-		return
+		return -1, nil, err
 	}
-	if f.Op == guestproto.OpVerify {
-		s.reply(m.ID, guestproto.Reply{Body: verify(f.Data)})
-		return
-	}
-	if f.Op == guestproto.OpMounts {
-		b, err := mountTable(f.Max)
-		if err != nil {
-			s.reply(m.ID, failure(err))
-			return
-		}
-		s.reply(m.ID, guestproto.Reply{Body: b})
-		return
+	switch f.Op {
+	case guestproto.OpVerify:
+		return -1, verify(f.Data), nil
+	case guestproto.OpMounts:
+		body, err = mountTable(f.Max)
+		return -1, body, err
 	}
 	p, err := openPlace(f.Root)
 	if err != nil {
-		s.reply(m.ID, failure(err))
-		return
+		return -1, nil, err
 	}
 	defer p.close()
 	if err := s.guarded(p, f); err != nil {
-		s.reply(m.ID, failure(err))
-		return
+		return -1, nil, err
 	}
-	var body []byte
 	switch f.Op {
 	case guestproto.OpRead:
-		fd, body, err := readFile(p, f)
-		if err != nil {
-			s.reply(m.ID, failure(err))
-			return
-		}
-		s.reply(m.ID, guestproto.Reply{Body: body}, fd)
-		unix.Close(fd)
-		return
+		return readFile(p, f)
 	case guestproto.OpStat:
 		body, err = stat(p, f)
 	case guestproto.OpReadDir:
@@ -61,10 +58,7 @@ func (s *server) file(m *guestproto.Msg) {
 	case guestproto.OpWrite:
 		err = write(p, f, m)
 	case guestproto.OpMkdirAll:
-		var rel string
-		if rel, err = p.rel(f.Path); err == nil {
-			err = p.mkdirAll(rel, f.Mode)
-		}
+		err = mkdirAll(p, f)
 	case guestproto.OpRemove:
 		err = remove(p, f)
 	case guestproto.OpRename:
@@ -76,11 +70,15 @@ func (s *server) file(m *guestproto.Msg) {
 	default:
 		err = syscall.ENOSYS
 	}
+	return -1, body, err
+}
+
+func mkdirAll(p place, f guestproto.File) error {
+	rel, err := p.rel(f.Path)
 	if err != nil {
-		s.reply(m.ID, failure(err))
-		return
+		return err
 	}
-	s.reply(m.ID, guestproto.Reply{Body: body})
+	return p.mkdirAll(rel, f.Mode)
 }
 
 func fileStat(fd int) (guestproto.Stat, error) {
