@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -177,8 +178,8 @@ func (a *Agent) begin(ctx context.Context, lt *live, r TurnRequest) (*TurnAnswer
 	changed, events := lt.overlay(r.Settings)
 	id := newID()
 	row := &heddlev1.Turn{
-		Id: id, RootTurnId: cmpOr(r.root, id), ThreadId: lt.id, Status: heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS,
-		AcceptedAtMs: a.now(), SessionId: r.SessionID, OnDisconnect: r.OnDisconnect, OutputSchema: r.OutputSchema, Kind: cmpOr(r.kind, kindRegular), Task: r.task,
+		Id: id, RootTurnId: cmp.Or(r.root, id), ThreadId: lt.id, Status: heddlev1.TurnStatus_TURN_STATUS_IN_PROGRESS,
+		AcceptedAtMs: a.now(), SessionId: r.SessionID, OnDisconnect: r.OnDisconnect, OutputSchema: r.OutputSchema, Kind: cmp.Or(r.kind, kindRegular), Task: r.task,
 	}
 	if row.OnDisconnect == heddlev1.OnDisconnect_ON_DISCONNECT_UNSPECIFIED {
 		row.OnDisconnect = heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -237,7 +238,7 @@ func refusedBy(a *heddlev1.Approval) string {
 	if a.GetDecidedBy() != approval.ByReviewer || v == nil {
 		return "rejected by user"
 	}
-	why := cmpOr(v.GetRationale(), "no reason given")
+	why := cmp.Or(v.GetRationale(), "no reason given")
 	if v.GetStatus() != reviewDenied {
 		return "not run: " + why + " This is no judgement of the action; do not go around the review, but ask the user."
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -144,7 +145,7 @@ type dynamicRun struct {
 // dynamicCall asks the client to run one of its tools.
 func (t *turn) dynamicCall(c *heddlev1.ToolCall) *call {
 	var args any
-	if err := json.Unmarshal([]byte(cmpOr(c.GetArguments(), "{}")), &args); err != nil {
+	if err := json.Unmarshal([]byte(cmp.Or(c.GetArguments(), "{}")), &args); err != nil {
 		return said(c, "failed to parse function arguments: "+err.Error())
 	}
 	value, err := structpb.NewValue(args)

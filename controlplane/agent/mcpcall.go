@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -71,7 +72,7 @@ type mcpRun struct {
 // mcpCall decides whether the person is asked before a tool is called.
 func (t *turn) mcpCall(c *heddlev1.ToolCall, m *mcp.Tool) *call {
 	var args map[string]any
-	if err := json.Unmarshal([]byte(cmpOr(strings.TrimSpace(c.GetArguments()), "{}")), &args); err != nil {
+	if err := json.Unmarshal([]byte(cmp.Or(strings.TrimSpace(c.GetArguments()), "{}")), &args); err != nil {
 		return said(c, "failed to parse function arguments: "+err.Error())
 	}
 	value, err := structpb.NewValue(args)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -40,7 +41,7 @@ func (a *Agent) Sample(ctx context.Context, r SampleRequest) (*heddlev1.SampleRe
 		return nil, err
 	}
 	req := model.Request{
-		Model: rt.Model.ID, Input: append(answeredOnly(history), asked(r.Prompt)), Effort: cmpOr(r.Effort, rt.Effort), Verbosity: rt.Verbosity,
+		Model: rt.Model.ID, Input: append(answeredOnly(history), asked(r.Prompt)), Effort: cmp.Or(r.Effort, rt.Effort), Verbosity: rt.Verbosity,
 		ServiceTier: rt.ServiceTier, ThreadID: r.Thread.GetId(), SessionID: r.Thread.GetId(), Originator: r.Thread.GetOriginator(), UserAgent: rt.UserAgent,
 	}
 	if m := settings.GetModel(); m != "" {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (t *turn) modelStep() ([]*call, error) {
 		}
 		t.record(errorRaised(t.id(), &heddlev1.TurnError{
 			Message: fmt.Sprintf("Reconnecting... %d/%d", attempt, t.rt.StreamMaxRetries),
-			Kind:    model.KindStreamDisconnected, AdditionalDetails: cmpOr(me.Details, me.Message),
+			Kind:    model.KindStreamDisconnected, AdditionalDetails: cmp.Or(me.Details, me.Message),
 		}, true))
 		if err := t.pause(attempt); err != nil {
 			return nil, err
@@ -411,11 +412,4 @@ func messageText(m *heddlev1.HistoryMessage) string {
 		b.WriteString(p.GetText())
 	}
 	return b.String()
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

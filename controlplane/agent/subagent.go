@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -235,7 +236,7 @@ func permissionsOf(s *heddlev1.ThreadSettings) *heddlev1.ThreadSettings {
 	s = proto.CloneOf(s)
 	return &heddlev1.ThreadSettings{
 		Cwd: s.GetCwd(), Sandbox: s.GetSandbox(), ApprovalPolicy: s.GetApprovalPolicy(), GranularApproval: s.GetGranularApproval(),
-		ApprovalsReviewer: cmpOr(s.GetApprovalsReviewer(), reviewerUser),
+		ApprovalsReviewer: cmp.Or(s.GetApprovalsReviewer(), reviewerUser),
 	}
 }
 

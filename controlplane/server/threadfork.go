@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/google/uuid"
@@ -40,8 +41,8 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 		Id: id.String(), Principal: source.GetPrincipal(), Ephemeral: r.GetEphemeral(), State: heddlev1.ThreadState_THREAD_STATE_IDLE,
 		ForkedFromId: source.GetId(), ForkedLastTurnId: last, Preview: source.GetPreview(),
 		Settings: agent.MergeSettings(source.GetSettings(), patch), TokenUsage: proto.CloneOf(source.GetTokenUsage()),
-		Source: or(r.GetSource(), source.GetSource()), ThreadSource: or(r.GetThreadSource(), source.GetThreadSource()),
-		Originator: or(r.GetOriginator(), source.GetOriginator()), Version: or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
+		Source: cmp.Or(r.GetSource(), source.GetSource()), ThreadSource: cmp.Or(r.GetThreadSource(), source.GetThreadSource()),
+		Originator: cmp.Or(r.GetOriginator(), source.GetOriginator()), Version: cmp.Or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
 	}
 	row.Places = source.GetPlaces()
 	if r.GetBeforeTurnId() != "" && last == "" {
@@ -111,11 +112,4 @@ func (s *threadService) lastTurn(ctx context.Context, source *heddlev1.Thread, n
 		return "", err
 	}
 	return page.GetTurns()[0].GetTurn().GetId(), nil
-}
-
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

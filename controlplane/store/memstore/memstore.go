@@ -5,6 +5,7 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -135,7 +136,7 @@ func (l *log) apply(a *store.Append) {
 		l.putTurn(t)
 	}
 	for _, it := range c.Items {
-		it.ThreadID = orElse(it.ThreadID, a.ThreadID)
+		it.ThreadID = cmp.Or(it.ThreadID, a.ThreadID)
 		l.putItem(it)
 	}
 	for id, intent := range c.Actions {
@@ -256,13 +257,6 @@ func (s *Store) get(threadID string) (*log, error) {
 		return nil, store.NotFound(threadID)
 	}
 	return l, nil
-}
-
-func orElse(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 var (
