@@ -25,20 +25,19 @@ func ListTurns(r Rows, req *heddlev1.ListTurnsRequest) (*heddlev1.ListTurnsRespo
 	if err != nil {
 		return nil, err
 	}
-	lo, hi := int64(1), int64(math.MaxInt64)
+	size := store.PageSize(req.GetPageSize())
+	span := turnSpan{lo: 1, hi: math.MaxInt64, desc: !req.GetAscending(), limit: size + 1}
 	if req.GetUpToTurnId() != "" {
 		t, err := Turn(r, req.GetThreadId(), req.GetUpToTurnId())
 		if err != nil {
 			return nil, err
 		}
-		hi = t.GetOrdinal()
+		span.hi = t.GetOrdinal()
 	}
-	desc := !req.GetAscending()
 	if tok != nil {
-		lo, hi = boundOrdinals(lo, hi, desc, tok)
+		span.lo, span.hi = boundOrdinals(span.lo, span.hi, span.desc, tok)
 	}
-	size := store.PageSize(req.GetPageSize())
-	found, err := turnRange(r, segs, req.GetThreadId(), lo, hi, desc, size+1)
+	found, err := turnRange(r, segs, req.GetThreadId(), span)
 	if err != nil {
 		return nil, err
 	}
@@ -87,21 +86,33 @@ type seenTurn struct {
 	turn *heddlev1.Turn
 }
 
-// turnRange collects turns with lo <= ordinal <= hi over the segments.
-func turnRange(r Rows, segs []segment, threadID string, lo, hi int64, desc bool, limit int) ([]seenTurn, error) {
-	ordered := segs
-	if !desc {
-		ordered = slices.Clone(segs)
-		slices.Reverse(ordered)
+// turnSpan names turns with lo <= ordinal <= hi, in one direction, up to a limit.
+type turnSpan struct {
+	lo, hi int64
+	desc   bool
+	limit  int
+}
+
+// inOrder are the segments, newest first, in the direction of a reading.
+func inOrder(segs []segment, desc bool) []segment {
+	if desc {
+		return segs
 	}
+	ordered := slices.Clone(segs)
+	slices.Reverse(ordered)
+	return ordered
+}
+
+// turnRange collects turns over the segments.
+func turnRange(r Rows, segs []segment, threadID string, span turnSpan) ([]seenTurn, error) {
 	var found []seenTurn
-	for _, s := range ordered {
-		l, h := max(lo, s.lo), min(hi, s.hi)
-		if l > h || len(found) >= limit {
+	for _, s := range inOrder(segs, span.desc) {
+		l, h := max(span.lo, s.lo), min(span.hi, s.hi)
+		if l > h || len(found) >= span.limit {
 			continue
 		}
 		var inner error
-		err := r.Turns(s.threadID, l, h, desc, func(t *heddlev1.Turn) bool {
+		err := r.Turns(s.threadID, l, h, span.desc, func(t *heddlev1.Turn) bool {
 			if s.hidden(t.GetOrdinal(), t.GetFirstSeq()) {
 				return true
 			}
@@ -109,7 +120,7 @@ func turnRange(r Rows, segs []segment, threadID string, lo, hi int64, desc bool,
 			if inner == nil {
 				found = append(found, seenTurn{segment: s, turn: t})
 			}
-			return inner == nil && len(found) < limit
+			return inner == nil && len(found) < span.limit
 		})
 		if err == nil {
 			err = inner
@@ -257,15 +268,10 @@ func unbounded() bound { return bound{rows: math.MaxInt, bytes: math.MaxInt} }
 
 // itemRange collects items with lo <= key <= hi over the segments.
 func itemRange(r Rows, segs []segment, lo, hi thread.ItemKey, desc bool, limit bound) ([]thread.ItemRow, error) {
-	ordered := segs
-	if !desc {
-		ordered = slices.Clone(segs)
-		slices.Reverse(ordered)
-	}
 	var rows []thread.ItemRow
 	bytes := 0
 	more := func() bool { return len(rows) < limit.rows && bytes <= limit.bytes }
-	for _, s := range ordered {
+	for _, s := range inOrder(segs, desc) {
 		l, h := lo, hi
 		if l.Ordinal < s.lo {
 			l = thread.ItemKey{Ordinal: s.lo}

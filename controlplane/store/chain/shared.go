@@ -20,7 +20,7 @@ func Shared(r Rows, fork *heddlev1.Thread, base int64) (thread.Changes, error) {
 	if err != nil {
 		return ch, err
 	}
-	turns, err := turnRange(over, segs, fork.GetId(), 1, base, false, math.MaxInt)
+	turns, err := turnRange(over, segs, fork.GetId(), turnSpan{lo: 1, hi: base, limit: math.MaxInt})
 	if err != nil {
 		return ch, err
 	}
