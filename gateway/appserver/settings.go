@@ -132,11 +132,16 @@ func startSettings(p *protocol.ThreadStartParams) (*heddlev1.ThreadSettings, err
 		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
 		DeveloperInstructions: text(p.DeveloperInstructions), Personality: text(p.Personality),
 	}
-	s, err = finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, p.DynamicTools)
-	if err == nil && p.Environments != nil && len(*p.Environments) == 0 {
+	if s, err = finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config); err != nil {
+		return nil, err
+	}
+	if s.DynamicTools, err = toolsOf(p.DynamicTools); err != nil {
+		return nil, err
+	}
+	if p.Environments != nil && len(*p.Environments) == 0 {
 		s.Config = withoutEnvironment(s.GetConfig())
 	}
-	return s, err
+	return s, nil
 }
 
 // withoutEnvironment is a thread's config with no tool that acts in its folder.
@@ -154,7 +159,8 @@ func withoutEnvironment(config *structpb.Struct) *structpb.Struct {
 // shellTool is the feature's name where a config has it as one key.
 const shellTool = "features.shell_tool"
 
-func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *protocol.SandboxMode, permissions *string, config *protocol.Object, tools *[]protocol.DynamicTool) (*heddlev1.ThreadSettings, error) {
+// finishSettings adds what start, resume, fork and turn say in one way.
+func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *protocol.SandboxMode, permissions *string, config *protocol.Object) (*heddlev1.ThreadSettings, error) {
 	setApproval(s, a)
 	var err error
 	if s.Sandbox, err = sandboxOf(mode, permissions); err != nil {
@@ -163,18 +169,23 @@ func finishSettings(s *heddlev1.ThreadSettings, a *protocol.Approval, mode *prot
 	if s.Config, err = configOf(config); err != nil {
 		return nil, err
 	}
-	if tools != nil {
-		raws := make([]json.RawMessage, len(*tools))
-		for i, t := range *tools {
-			raws[i] = t.Raw
-		}
-		raw, err := json.Marshal(raws)
-		if err != nil {
-			return nil, err
-		}
-		s.DynamicTools = protocol.ToList(raw)
-	}
 	return s, nil
+}
+
+// toolsOf reads the tools of a client.
+func toolsOf(tools *[]protocol.DynamicTool) (*structpb.ListValue, error) {
+	if tools == nil {
+		return nil, nil
+	}
+	raws := make([]json.RawMessage, len(*tools))
+	for i, t := range *tools {
+		raws[i] = t.Raw
+	}
+	raw, err := json.Marshal(raws)
+	if err != nil {
+		return nil, err
+	}
+	return protocol.ToList(raw), nil
 }
 
 func resumeSettings(p *protocol.ThreadResumeParams) (*heddlev1.ThreadSettings, error) {
@@ -183,7 +194,7 @@ func resumeSettings(p *protocol.ThreadResumeParams) (*heddlev1.ThreadSettings, e
 		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
 		DeveloperInstructions: text(p.DeveloperInstructions), Personality: text(p.Personality),
 	}
-	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, nil)
+	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config)
 }
 
 func forkSettings(p *protocol.ThreadForkParams) (*heddlev1.ThreadSettings, error) {
@@ -191,7 +202,7 @@ func forkSettings(p *protocol.ThreadForkParams) (*heddlev1.ThreadSettings, error
 		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
 		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions), DeveloperInstructions: text(p.DeveloperInstructions),
 	}
-	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config, nil)
+	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config)
 }
 
 func turnSettings(p *protocol.TurnStartParams) (*heddlev1.ThreadSettings, error) {
@@ -206,7 +217,7 @@ func turnSettings(p *protocol.TurnStartParams) (*heddlev1.ThreadSettings, error)
 		Cwd: text(p.Cwd), Model: text(p.Model), ServiceTier: text(p.ServiceTier), ApprovalsReviewer: text(p.ApprovalsReviewer),
 		ReasoningEffort: text(p.Effort), ReasoningSummary: text(p.Summary), Personality: text(p.Personality),
 	}
-	s, err = finishSettings(s, p.ApprovalPolicy, nil, p.Permissions, nil, nil)
+	s, err = finishSettings(s, p.ApprovalPolicy, nil, p.Permissions, nil)
 	if err != nil {
 		return nil, err
 	}
