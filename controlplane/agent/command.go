@@ -117,7 +117,7 @@ func (e *execution) build(settings *heddlev1.ThreadSettings, cwd string, policy 
 		e.env = t.rt.Env
 	}
 	id := newID()
-	e.action = startAction(id, e.argv, cwd, e.env, e.args.TTY, policy, settings.GetCwd())
+	e.action = started{argv: e.argv, cwd: cwd, env: e.env, tty: e.args.TTY, policy: policy, workspace: settings.GetCwd()}.action(id)
 	e.item = &heddlev1.Item{
 		Id: t.itemID(e.req.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
 		Content: &heddlev1.Item_CommandExecution{CommandExecution: &heddlev1.CommandExecution{
@@ -133,16 +133,25 @@ func (e *execution) build(settings *heddlev1.ThreadSettings, cwd string, policy 
 	return nil
 }
 
-// startAction is the action that starts a command.
-func startAction(id string, argv []string, cwd string, env []string, tty bool, policy *heddlev1.SandboxPolicy, workspace string) *executorv1.Action {
-	start := &executorv1.StartProcess{Argv: argv, Cwd: cwd, Env: env, Tty: tty, Stdin: executorv1.StdinMode_STDIN_MODE_NONE, MergeOutput: true}
-	if tty {
+// started is a command as the action that starts it names it.
+type started struct {
+	argv, env []string
+	cwd       string
+	tty       bool
+	policy    *heddlev1.SandboxPolicy
+	workspace string
+}
+
+// action starts the command.
+func (c started) action(id string) *executorv1.Action {
+	start := &executorv1.StartProcess{Argv: c.argv, Cwd: c.cwd, Env: c.env, Tty: c.tty, Stdin: executorv1.StdinMode_STDIN_MODE_NONE, MergeOutput: true}
+	if c.tty {
 		start.Stdin, start.Rows, start.Cols = executorv1.StdinMode_STDIN_MODE_PIPE, defaultRows, defaultCols
 		start.MergeOutput = false
 	}
 	return &executorv1.Action{
-		ActionId: id, Attempt: 1, Policy: proto.CloneOf(policy), Workspace: workspace,
-		ActionHash: actionhash.Process(start.Argv, start.Cwd, start.Env, start.Tty, policy, workspace),
+		ActionId: id, Attempt: 1, Policy: proto.CloneOf(c.policy), Workspace: c.workspace,
+		ActionHash: actionhash.Process(c.argv, c.cwd, c.env, c.tty, c.policy, c.workspace),
 		Kind:       &executorv1.Action_StartProcess{StartProcess: start},
 	}
 }

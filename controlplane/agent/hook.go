@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (t *turn) hookInput(event string) hook.Input {
 	case s.GetApprovalPolicy() == approval.Never:
 		mode = "bypassPermissions"
 	}
-	in := hook.Input{SessionID: t.lt.id, TurnID: t.id(), Cwd: s.GetCwd(), EventName: hook.Title(event), Model: cmpOr(s.GetModel(), t.rt.Model.ID), PermissionMode: mode}
+	in := hook.Input{SessionID: t.lt.id, TurnID: t.id(), Cwd: s.GetCwd(), EventName: hook.Title(event), Model: cmp.Or(s.GetModel(), t.rt.Model.ID), PermissionMode: mode}
 	if event == hook.SessionStart {
 		in.TurnID = ""
 	}
@@ -202,7 +203,8 @@ func (o *hookOutput) take(c *executorv1.OutputChunk) error {
 func (t *turn) hookCommand(ctx context.Context, h hook.Hook, id string, input []byte) (*hookOutput, *executorv1.ActionResult, error) {
 	out := &hookOutput{}
 	s := t.settings()
-	action := startAction(id, command.ShellArgv(t.lt.shell(), h.Command, true), s.GetCwd(), t.rt.Env, false, s.GetSandbox(), s.GetCwd())
+	argv := command.ShellArgv(t.lt.shell(), h.Command, true)
+	action := started{argv: argv, cwd: s.GetCwd(), env: t.rt.Env, policy: s.GetSandbox(), workspace: s.GetCwd()}.action(id)
 	start := action.GetStartProcess()
 	start.Stdin, start.MergeOutput, start.TimeoutMs, start.OutputCap = executorv1.StdinMode_STDIN_MODE_PIPE, false, h.Timeout.Milliseconds(), 2*maxHookOutput
 	if err := t.lt.pin(ctx, action); err != nil {

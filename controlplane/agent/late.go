@@ -93,7 +93,7 @@ func (t *turn) intended(c *pastCall, intent *heddlev1.ActionIntent, args *tool.E
 	if env == nil {
 		env = t.rt.Env
 	}
-	a := startAction(intent.GetActionId(), ce.GetArgv(), ce.GetCwd(), env, args.TTY, policy, s.GetCwd())
+	a := started{argv: ce.GetArgv(), cwd: ce.GetCwd(), env: env, tty: args.TTY, policy: policy, workspace: s.GetCwd()}.action(intent.GetActionId())
 	if t.ctx.Err() != nil || !bytes.Equal(a.GetActionHash(), intent.GetActionHash()) {
 		return nil
 	}

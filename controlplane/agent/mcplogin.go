@@ -11,18 +11,31 @@ import (
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
+// Login asks for a login at an MCP server.
+type Login struct {
+	// ThreadID is the thread whose server it is; empty for one of the session's
+	// config.
+	ThreadID, SessionID, Server string
+	// Scopes are those of the server's config when empty.
+	Scopes  []string
+	Timeout time.Duration
+	// Opened is told the page that the person is to open.
+	Opened func(url string) error
+}
+
 // LoginServer logs in at an MCP server and then starts it in the threads that
-// have it. Opened is told the page that the person is to open.
-func (a *Agent) LoginServer(ctx context.Context, threadID, sessionID, name string, scopes []string, timeout time.Duration, opened func(url string) error) error {
-	s, err := a.loginAt(ctx, threadID, sessionID, name)
+// have it.
+func (a *Agent) LoginServer(ctx context.Context, l Login) error {
+	s, err := a.loginAt(ctx, l.ThreadID, l.SessionID, l.Server)
 	if err != nil {
 		return err
 	}
+	scopes := l.Scopes
 	if len(scopes) == 0 {
 		scopes = s.Scopes
 	}
 	err = a.cfg.Logins.Login(ctx, &oauth.Request{
-		Server: oauth.Server{Name: s.Name, URL: s.URL}, Headers: s.Headers, Scopes: scopes, Timeout: timeout, Port: s.CallbackPort, Opened: opened,
+		Server: oauth.Server{Name: s.Name, URL: s.URL}, Headers: s.Headers, Scopes: scopes, Timeout: l.Timeout, Port: s.CallbackPort, Opened: l.Opened,
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/heddle-dev/heddle/controlplane/eventlog"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -18,18 +19,28 @@ var errSteered = errors.New("new input")
 // steer accepts input durably, together with the events that belong to it. An
 // open model request is dropped; it is asked again with the input.
 func (t *turn) steer(ctx context.Context, in *heddlev1.UserMessage, with []*heddlev1.Event) error {
+	recorded, err := t.enqueue(in, with)
+	if err != nil {
+		return err
+	}
+	if err = recorded.Wait(ctx); err != nil && ctx.Err() == nil {
+		t.withdraw(in)
+	}
+	return err
+}
+
+// enqueue lets the input wait in the turn and appends its acceptance to the log.
+func (t *turn) enqueue(in *heddlev1.UserMessage, with []*heddlev1.Event) (*eventlog.Pending, error) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.closed || t.ctx.Err() != nil {
-		t.mu.Unlock()
-		return noActiveTurn("steer")
+		return nil, noActiveTurn("steer")
 	}
 	if k := t.row.GetKind(); !steerable(k) {
-		t.mu.Unlock()
-		return errdefs.New(errdefs.TurnNotSteerable, "cannot steer a %s turn", k).With("kind", k)
+		return nil, errdefs.New(errdefs.TurnNotSteerable, "cannot steer a %s turn", k).With("kind", k)
 	}
 	if len(t.inputs) >= maxSteers {
-		t.mu.Unlock()
-		return errdefs.New(errdefs.Overloaded, "%d inputs wait in this turn already", maxSteers)
+		return nil, errdefs.New(errdefs.Overloaded, "%d inputs wait in this turn already", maxSteers)
 	}
 	if len(in.GetParts()) > 0 {
 		with = append(with, steerAccepted(t.row.GetId(), newID(), in))
@@ -38,13 +49,7 @@ func (t *turn) steer(ctx context.Context, in *heddlev1.UserMessage, with []*hedd
 			t.dropRequest(errSteered)
 		}
 	}
-	p := t.lt.append(with...)
-	t.mu.Unlock()
-	err := p.Wait(ctx)
-	if err != nil && ctx.Err() == nil {
-		t.withdraw(in)
-	}
-	return err
+	return t.lt.append(with...), nil
 }
 
 // withdraw takes an input back that could not be accepted. One that a step has

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -106,11 +107,14 @@ func (s *mcpService) LoginMcpServer(r *heddlev1.LoginMcpServerRequest, stream he
 		return errdefs.New(errdefs.InvalidArgument, "timeout of %d s: want 0 to %d", secs, int64(maxLogin/time.Second))
 	}
 	opened := false
-	err = s.cfg.Agent.LoginServer(ctx, r.GetThreadId(), caller, r.GetName(), r.GetScopes(), time.Duration(r.GetTimeoutSecs())*time.Second, func(url string) error {
-		opened = true
-		return stream.Send(&heddlev1.LoginMcpServerResponse{Step: &heddlev1.LoginMcpServerResponse_Page{Page: &heddlev1.LoginMcpServerResponse_LoginPage{
-			AuthorizationUrl: url, LoginId: uuid.NewString(),
-		}}})
+	err = s.cfg.Agent.LoginServer(ctx, agent.Login{
+		ThreadID: r.GetThreadId(), SessionID: caller, Server: r.GetName(), Scopes: r.GetScopes(), Timeout: time.Duration(r.GetTimeoutSecs()) * time.Second,
+		Opened: func(url string) error {
+			opened = true
+			return stream.Send(&heddlev1.LoginMcpServerResponse{Step: &heddlev1.LoginMcpServerResponse_Page{Page: &heddlev1.LoginMcpServerResponse_LoginPage{
+				AuthorizationUrl: url, LoginId: uuid.NewString(),
+			}}})
+		},
 	})
 	if err != nil && !opened {
 		if errdefs.From(err) == nil {
