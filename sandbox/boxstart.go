@@ -21,7 +21,7 @@ func (b *box) startContained(theirs int) error {
 	spec := guestproto.Box{
 		ID: b.id, CgroupName: groupName(boxPrefix, b.id), StateRoot: filepath.Join(b.m.owner.dir, "runc"), Rootfs: b.m.rootfs, Mounts: b.plan.mounts,
 		Net: b.policy.Net == NetFull, Rootless: !privileged(), UID: os.Getuid(), GID: os.Getgid(), Umask: currentUmask(),
-		ReadOnly: []string{"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"},
+		ReadOnly: []string{"/proc/sys", "/proc/pressure", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"},
 		Mask:     []string{"/proc/kcore", "/proc/kmsg", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats"},
 	}
 	spec.Hostname, _ = os.Hostname()

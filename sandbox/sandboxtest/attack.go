@@ -1,10 +1,12 @@
 package sandboxtest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -16,7 +18,8 @@ import (
 )
 
 // AttackEnv makes a test binary act as the attack tool: its arguments are an operation and its parameters. It
-// exits 0 when the operation succeeded, and 1 with the error on standard output when it did not.
+// exits 0 when the operation succeeded. With the error on standard output it exits 1 when it was refused, and 2 when
+// it failed in another way, as a call with bad parameters does that nobody refused.
 const AttackEnv = "SANDBOX_ATTACK"
 
 // Attack runs an operation when this process was started as the attack tool, and returns otherwise.
@@ -25,8 +28,10 @@ func Attack() {
 		return
 	}
 	op := attacks[os.Args[1]]
-	if op == nil {
-		op = proxyAttacks[os.Args[1]]
+	for _, more := range []map[string]func([]string) error{proxyAttacks, reachAttacks} {
+		if op == nil {
+			op = more[os.Args[1]]
+		}
 	}
 	if op == nil {
 		fmt.Fprintln(os.Stdout, "no such operation")
@@ -35,9 +40,22 @@ func Attack() {
 	runtime.LockOSThread()
 	if err := op(os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stdout, err)
+		if !isRefusal(err) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// isRefusal tells an answer of who decides from one about the parameters.
+func isRefusal(err error) bool {
+	for _, e := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EROFS, unix.EAFNOSUPPORT, unix.ESOCKTNOSUPPORT, unix.ENETUNREACH} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func call(nr uintptr, args ...uintptr) error {
@@ -50,8 +68,8 @@ func call(nr uintptr, args ...uintptr) error {
 	return nil
 }
 
-func socket(family, kind int) error {
-	fd, err := unix.Socket(family, kind, 0)
+func socket(family, kind, proto int) error {
+	fd, err := unix.Socket(family, kind, proto)
 	if err == nil {
 		unix.Close(fd)
 	}
@@ -83,6 +101,13 @@ var attacks = map[string]func(args []string) error{
 			return err
 		}
 		return unix.Setns(int(f.Fd()), unix.CLONE_NEWNS)
+	},
+	"setns-self": func([]string) error { // where nobody refuses, its own user namespace is a bad parameter
+		f, err := os.Open("/proc/self/ns/user")
+		if err != nil {
+			return err
+		}
+		return unix.Setns(int(f.Fd()), unix.CLONE_NEWUSER)
 	},
 	"handle": func(a []string) error {
 		h, m, err := unix.NameToHandleAt(unix.AT_FDCWD, a[0], 0)
@@ -126,6 +151,7 @@ var attacks = map[string]func(args []string) error{
 	},
 	"bpf": func([]string) error {
 		p := make([]byte, 128)
+		p[0], p[4], p[8], p[12] = 2, 4, 4, 1 // an array of one entry, in the order of x86-64 and arm64
 		return call(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&p[0])), 128)
 	},
 	"perf": func([]string) error {
@@ -157,12 +183,16 @@ var attacks = map[string]func(args []string) error{
 		c := byte('x')
 		return call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<32, uintptr(unsafe.Pointer(&c)))
 	},
+	"tioclinux": func([]string) error {
+		c := byte(2) // what is selected
+		return call(unix.SYS_IOCTL, 0, 0x541c, uintptr(unsafe.Pointer(&c)))
+	},
 	"x32":       func([]string) error { return call(0x40000000 + unix.SYS_GETPID) },
-	"raw":       func([]string) error { return socket(unix.AF_INET, unix.SOCK_RAW) },
-	"packet":    func([]string) error { return socket(unix.AF_PACKET, unix.SOCK_RAW) },
-	"vsock":     func([]string) error { return socket(unix.AF_VSOCK, unix.SOCK_STREAM) },
-	"alg":       func([]string) error { return socket(unix.AF_ALG, unix.SOCK_SEQPACKET) },
-	"netlink":   func([]string) error { return socket(unix.AF_NETLINK, unix.SOCK_RAW) },
+	"raw":       func([]string) error { return socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP) },
+	"packet":    func([]string) error { return socket(unix.AF_PACKET, unix.SOCK_RAW, 0) },
+	"vsock":     func([]string) error { return socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0) },
+	"alg":       func([]string) error { return socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0) },
+	"netlink":   func([]string) error { return socket(unix.AF_NETLINK, unix.SOCK_RAW, 0) },
 	"dial":      func(a []string) error { return dial(a[0], a[1]) },
 	"dial-race": func(a []string) error { return dialRace(a[0]) },
 	"send-unixgram": func(a []string) error {
@@ -247,6 +277,9 @@ func setuidFile(a []string) error {
 func clone3User([]string) error {
 	args := struct{ flags, pidfd, childTID, parentTID, exit, stack, size, tls uint64 }{flags: unix.CLONE_NEWUSER, exit: uint64(unix.SIGCHLD)}
 	r, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
+	if errno == unix.ENOSPC {
+		return fmt.Errorf("no user namespace is left: %w", unix.EPERM) // user.max_user_namespaces
+	}
 	if errno != 0 {
 		return errno
 	}
@@ -314,8 +347,10 @@ func dialRace(target string) error {
 	return fmt.Errorf("not reached")
 }
 
-func loopback([]string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func loopback([]string) error { return loopbackOn("127.0.0.1:0") }
+
+func loopbackOn(addr string) error {
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
@@ -338,7 +373,7 @@ func loopback([]string) error {
 func openFDs([]string) error {
 	for fd := 3; fd < 256; fd++ {
 		link, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-		if err != nil || strings.HasPrefix(link, "/sys/fs/cgroup/") || link == "anon_inode:[eventpoll]" || link == "anon_inode:[eventfd]" {
+		if err != nil || strings.HasPrefix(link, "/sys/fs/cgroup/") && strings.HasPrefix(filepath.Base(link), "cpu.") || link == "anon_inode:[eventpoll]" || link == "anon_inode:[eventfd]" {
 			continue // nothing, or the runtime's own
 		}
 		return fmt.Errorf("descriptor %d is %s", fd, link)

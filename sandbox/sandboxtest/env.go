@@ -68,10 +68,7 @@ func NewEnv(tb testing.TB, base string, level sandbox.Level, tool string, host H
 // Acquire returns another sandbox of this level; zero fields of p are filled in.
 func (e *Env) Acquire(p sandbox.Policy) *sandbox.Sandbox {
 	e.T.Helper()
-	p.Level = e.Level
-	if e.Landlock {
-		p.Fallback = sandbox.FallbackLandlock
-	}
+	p = e.leveled(p)
 	if p.Workspace == "" {
 		p.Workspace = e.WS
 	}
@@ -79,6 +76,15 @@ func (e *Env) Acquire(p sandbox.Policy) *sandbox.Sandbox {
 	s, err := e.M.Acquire(context.Background(), e.T.Name(), p)
 	e.must(err)
 	return s
+}
+
+// leveled is p at the environment's level, with the fallback where it is tested.
+func (e *Env) leveled(p sandbox.Policy) sandbox.Policy {
+	p.Level = e.Level
+	if e.Landlock {
+		p.Fallback = sandbox.FallbackLandlock
+	}
+	return p
 }
 
 func (e *Env) must(err error) {

@@ -55,7 +55,7 @@ var landlockGaps = map[string]string{
 	"P08":  "there is no pid namespace: processes of the host are seen",
 	"N04":  "sockets of the host are seen, but cannot be connected to",
 	"N05c": "the refusal of a connect is not told: no supervisor sees it", "S07": "the refusal of a connect is not told: no supervisor sees it",
-	"N05b": writeOnly + inside, "N05g": inside, "N10": inside, "N12": inside, "N12b": inside,
+	"N05b": writeOnly + inside, "N05g": inside, "N10": inside, "N12": inside, "N12b": inside, "N12c": inside,
 	"L02b": "TMPDIR is set, because /tmp cannot be written",
 	"S15":  writeOnly + "root has no capability, so it cannot write a workspace of another user",
 }

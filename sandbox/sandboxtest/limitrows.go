@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +30,7 @@ func countedOrContained(e *Env) string {
 
 var limitRows = []Row{
 	{"R02", "a fork bomb", "DDD", func(e *Env) Verdict {
-		s := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{Pids: 64}})
+		s, alive := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{Pids: 64}}), e.bystander()
 		c := shell(":(){ sleep 0.05; : | : & }; sleep 987658 & : & sleep 1")
 		c.Timeout = 2 * time.Second
 		o := e.RunIn(s, c)
@@ -42,10 +43,11 @@ var limitRows = []Row{
 		if o := e.RunIn(s, shell("echo alive")); o.Stdout != "alive\n" {
 			e.T.Errorf("next command: %+v", o)
 		}
+		alive()
 		return waitGone("987658")
 	}, countedOrContained},
 	{"R03", "a memory bomb", "DDD", func(e *Env) Verdict {
-		s := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{MemoryBytes: 64 << 20}})
+		s, alive := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{MemoryBytes: 64 << 20}}), e.bystander()
 		o := e.RunIn(s, shell("x=$(head -c 400000000 /dev/zero | tr '\\0' x); echo ${#x}"))
 		if o.Stdout == "400000000\n" {
 			return Allowed
@@ -56,6 +58,7 @@ var limitRows = []Row{
 		if o := e.RunIn(s, shell("echo alive")); o.Stdout != "alive\n" || o.OOMKilled {
 			e.T.Errorf("next command: %+v", o)
 		}
+		alive()
 		return Denied
 	}, counted},
 	{"R03b", "more processor time than allowed", "DDD", func(e *Env) Verdict {
@@ -90,4 +93,17 @@ var limitRows = []Row{
 		return Denied
 	}, nil},
 	{"R04c", "fill the disk through the workspace", "-DD", fillDisk, sharedDisk},
+}
+
+// bystander starts a command of another sandbox; the function returned fails the test unless it is still as it was.
+func (e *Env) bystander() (alive func()) {
+	p, err := e.S.Start(context.Background(), sandbox.Cmd{Argv: []string{"cat"}, Stdin: sandbox.StdinPipe, Env: []string{"PATH=/usr/bin:/bin"}})
+	e.must(err)
+	return func() {
+		_, err := p.Stdin().Write([]byte("alive"))
+		p.Stdin().Close()
+		if o := Finish(e.T, p); err != nil || o.ExitCode != 0 || o.Stdout != "alive" {
+			e.T.Errorf("another sandbox's command: %v, %+v", err, o)
+		}
+	}
 }

@@ -93,7 +93,9 @@ var networkRows = []Row{
 		s := e.Acquire(sandbox.Policy{Net: sandbox.NetFull})
 		return succeeded(e, e.RunIn(s, sandbox.Cmd{Argv: []string{e.Tool, "dial", "tcp", listen(e, "tcp", "127.0.0.1:0")}}))
 	}, nil},
-	{"N02", "connect to the metadata address", "DD-", try("dial", "tcp", "169.254.169.254:80"), nil},
+	{"N01c", "connect to the host by every address it has, and send to it", "DDA", hostAddresses, nil},
+	{"N02", "reach the metadata address, private ranges and the internet", "DD-", refuse("reach", "169.254.169.254:80", "10.0.0.1:80", "172.16.0.1:80",
+		"192.168.0.1:80", "100.64.0.1:80", "8.8.8.8:53", "[fd00::1]:80", "[2001:4860:4860::8888]:53"), nil},
 	{"N03", "connect to an abstract socket of the host", "DDA", func(e *Env) Verdict {
 		return succeeded(e, e.Attack("dial", "unix", listen(e, "unix", fmt.Sprintf("@heddle-n03-%d", os.Getpid()))))
 	}, nil},
@@ -103,6 +105,21 @@ var networkRows = []Row{
 			return Allowed
 		}
 		return Denied
+	}, nil},
+	{"N04b", "connect to a socket in /tmp, /dev/shm and /run", "DDA", func(e *Env) Verdict {
+		v := Denied
+		for _, dir := range []string{os.TempDir(), "/dev/shm", "/run"} {
+			path := filepath.Join(dir, fmt.Sprintf("heddle-n04b-%d.sock", os.Getpid()))
+			_ = os.Remove(path)
+			if dir == "/run" && !e.Root {
+				continue // where an ordinary user makes none
+			}
+			if succeeded(e, e.Attack("dial", "unix", listen(e, "unix", path))) == Allowed {
+				v = Allowed
+			}
+			_ = os.Remove(path)
+		}
+		return v
 	}, nil},
 	{"N05", "connect to a socket elsewhere on disk", "DDA", func(e *Env) Verdict {
 		addr := listen(e, "unix", freshSocket(e))
@@ -170,10 +187,10 @@ var networkRows = []Row{
 	{"N05b", "a socket of its own in the workspace", "DAA", func(e *Env) Verdict {
 		return succeeded(e, e.Attack("own-unix", filepath.Join(e.WS, "own.sock")))
 	}, nil},
-	{"N06", "raw socket", "DD-", try("raw"), nil},
-	{"N07", "packet socket", "DD-", try("packet"), nil},
-	{"N08", "vsock", "DD-", try("vsock"), nil},
-	{"N09", "kernel crypto socket", "DD-", try("alg"), nil},
+	{"N06", "raw socket", "DD-", refuse("raw"), nil},
+	{"N07", "packet socket", "DD-", refuse("packet"), nil},
+	{"N08", "vsock", "DD-", refuse("vsock"), nil},
+	{"N09", "kernel crypto socket", "DD-", refuse("alg"), nil},
 	{"N10", "netlink socket", "AAA", try("netlink"), nil},
 	{"N11", "send to a name server", "DD-", func(e *Env) Verdict {
 		if e.Sh("exec 3<>/dev/udp/8.8.8.8/53 && echo x >&3").ExitCode == 0 {
@@ -182,8 +199,41 @@ var networkRows = []Row{
 		return Denied
 	}, nil},
 	{"N12", "serve and connect on 127.0.0.1", "AAA", try("loopback"), nil},
+	{"N12c", "the same on ::1, and datagrams on 127.0.0.1", "AAA", try("loopback6"), nil},
 	{"N12b", "a unix socket of its own in /tmp", "AAA", func(e *Env) Verdict {
 		o := e.RunIn(e.S, sandbox.Cmd{Argv: []string{e.Tool, "own-unix", filepath.Join(os.TempDir(), fmt.Sprintf("n12b-%d", os.Getpid()))}})
 		return succeeded(e, o)
 	}, nil},
+}
+
+// hostAddresses listens on the host and counts what arrives.
+func hostAddresses(e *Env) Verdict {
+	l, err := net.Listen("tcp", ":0")
+	e.must(err)
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	d, err := net.ListenPacket("udp", fmt.Sprint(":", port))
+	e.must(err)
+	defer d.Close()
+	addrs, err := net.InterfaceAddrs()
+	e.must(err)
+	args := []string{"each"}
+	for _, a := range addrs {
+		if ip := a.(*net.IPNet).IP; !ip.IsLinkLocalUnicast() {
+			args = append(args, net.JoinHostPort(ip.String(), fmt.Sprint(port)))
+		}
+	}
+	o := e.Attack(args...)
+	v := Denied
+	_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(50 * time.Millisecond))
+	if c, err := l.Accept(); err == nil {
+		c.Close()
+		v = Allowed
+	}
+	_ = d.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, _, err := d.ReadFrom(make([]byte, 8)); (err == nil) != (v == Allowed) {
+		e.T.Errorf("TCP %c, a datagram: %v, %s", v, err, o.Stdout)
+		return Allowed
+	}
+	return v
 }

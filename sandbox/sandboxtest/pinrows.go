@@ -36,7 +36,7 @@ var pinRows = []Row{
 
 // pinnedTo is a policy for a workspace as it is now.
 func pinnedTo(e *Env, ws string, roots ...string) sandbox.Policy {
-	p := sandbox.Policy{Level: e.Level, Workspace: ws, WritableRoots: roots}
+	p := e.leveled(sandbox.Policy{Workspace: ws, WritableRoots: roots})
 	for _, path := range append([]string{ws}, roots...) {
 		at, err := sandbox.Locate(path)
 		e.must(err)
@@ -134,7 +134,7 @@ func redirectRace(e *Env) Verdict {
 		}
 	}()
 	started := 0
-	policy := sandbox.Policy{Level: e.Level, Workspace: victim, Pins: []sandbox.Pin{{Path: victim, Real: victim}}}
+	policy := e.leveled(sandbox.Policy{Workspace: victim, Pins: []sandbox.Pin{{Path: victim, Real: victim}}})
 	for i := 0; i < 60 && wrote(out) == Denied; i++ {
 		s, err := e.M.Acquire(context.Background(), "l07d", policy)
 		if err != nil {

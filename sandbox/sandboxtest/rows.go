@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/heddle-dev/heddle/sandbox"
 )
 
 // Verdict is what an attempt achieved, judged from outside by its effect.
@@ -31,7 +33,7 @@ type Row struct {
 // Rows returns the table.
 func Rows() []Row {
 	var all []Row
-	for _, part := range [][]Row{fileRows, gitRows, hookRows, mountRows, kernelRows, processRows, limitRows, networkRows, proxyRows, leakRows, pinRows, denyRows, trustRows, caseRows} {
+	for _, part := range [][]Row{fileRows, gitRows, hookRows, mountRows, kernelRows, processRows, limitRows, networkRows, proxyRows, leakRows, reachRows, pinRows, denyRows, trustRows, caseRows} {
 		all = append(all, part...)
 	}
 	return all
@@ -65,20 +67,35 @@ func outside(name string) func(e *Env) string {
 
 // try runs an operation of the attack tool and judges by its success.
 func try(args ...string) func(e *Env) Verdict {
-	return func(e *Env) Verdict {
-		list := make([]string, len(args))
-		for i, a := range args {
-			list[i] = strings.NewReplacer("$WS", e.WS, "$OUTSIDE", e.Outside).Replace(a)
-		}
-		return succeeded(e, e.Attack(list...))
+	return func(e *Env) Verdict { return succeeded(e, e.Attack(e.fill(args)...)) }
+}
+
+// refuse runs an operation that would succeed, or fail because of its parameters, if nobody refused it.
+func refuse(args ...string) func(e *Env) Verdict {
+	return func(e *Env) Verdict { return refused(e, e.Attack(e.fill(args)...)) }
+}
+
+func refused(e *Env, o Output) Verdict {
+	if succeeded(e, o) == Denied && o.ExitCode == 1 {
+		return Denied
 	}
+	e.T.Logf("not refused: %s", o.Stdout)
+	return Allowed
+}
+
+func (e *Env) fill(args []string) []string {
+	list := make([]string, len(args))
+	for i, a := range args {
+		list[i] = strings.NewReplacer("$WS", e.WS, "$OUTSIDE", e.Outside).Replace(a)
+	}
+	return list
 }
 
 func succeeded(e *Env, o Output) Verdict {
 	if o.ExitCode == 0 {
 		return Allowed
 	}
-	if o.ExitCode != 1 {
+	if o.ExitCode != 1 && o.ExitCode != 2 {
 		e.T.Errorf("attack tool ended with %d: %s%s", o.ExitCode, o.Stdout, o.Stderr)
 	}
 	return Denied
@@ -124,7 +141,11 @@ var fileRows = []Row{
 		}
 		return v
 	}, nil},
-	{"F13", "write another thread's workspace", "DDA", effect("echo x > $OUTSIDE/ws2", outside("ws2")), nil},
+	{"F13", "write another thread's workspace", "DDA", func(e *Env) Verdict { return e.neighbour("echo x > $OTHER/f", nil) }, nil},
+	{"F14", "read another thread's workspace", "AAA", func(e *Env) Verdict { return e.neighbour("cat $OTHER/secret", nil) }, nil},
+	{"F14b", "the same when the policy denies it", "DDA", func(e *Env) Verdict {
+		return e.neighbour("cat $OTHER/secret; ls $OTHER; cat /proc/*/cwd/secret", []string{e.WS + "-other"})
+	}, nil},
 	{"F15", "read a denied secret", "DDA", func(e *Env) Verdict {
 		if o := e.Sh("cat $HOME/.ssh/id_rsa; ls $HOME/.ssh"); strings.Contains(o.Stdout, "PRIVATE") || strings.Contains(o.Stdout, "id_rsa") {
 			return Allowed
@@ -132,6 +153,12 @@ var fileRows = []Row{
 		return Denied
 	}, nil},
 	{"F16", "write /tmp", "PPA", privateWrite("/tmp/heddle-f16"), nil},
+	{"F16b", "write /tmp where it is the host's", "DAA", func(e *Env) Verdict {
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("heddle-f16b-%d", os.Getpid()))
+		defer os.Remove(path)
+		e.RunIn(e.Acquire(sandbox.Policy{Tmp: sandbox.TmpHost}), shell("echo x > "+path))
+		return wrote(path)
+	}, nil},
 	{"F17", "write /dev/shm", "PPA", privateWrite("/dev/shm/heddle-f17"), nil},
 	{"F17b", "fill /dev/shm beyond its cap", "DD-", try("fill", "/dev/shm/f17b", "100000000"), nil},
 	{"F18", "reach .git by another name", "DDA", effect("mkdir -p $WS/sub; echo x > $WS/sub/../.git/f18", inWS(".git/f18")), nil},
@@ -145,7 +172,7 @@ var fileRows = []Row{
 		}
 		return Denied
 	}, nil},
-	{"F20", "chown and set attributes of a host file", "DDA", try("chown", "$OUTSIDE"), nil},
+	{"F20", "change owner, mode, times, length and attributes of a host's file", "DDA", changeOutside, nil},
 	{"F21", "a .git file: overwrite it, move it, write the directory it names", "DDA", gitFileRow, nil},
 	{"F22", "a .git link: replace it, write its target", "DDA", gitLinkRow, nil},
 	{"F23", "write a hook after the host made .git anew", "DDA", func(e *Env) Verdict {
@@ -242,32 +269,33 @@ func gitLinkRow(e *Env) Verdict {
 }
 
 var mountRows = []Row{
-	{"M01", "mount a tmpfs", "DD-", try("mount", "$WS"), nil},
-	{"M02", "remount / writable", "DD-", try("remount-rw", "/"), nil},
-	{"M02b", "remount /usr writable", "DD-", try("remount-rw", "/usr"), nil},
-	{"M03", "remount .git writable", "DD-", try("remount-rw", "$WS/.git"), nil},
-	{"M04", "unmount .git", "DD-", try("umount", "$WS/.git"), nil},
-	{"M05", "fsopen", "DD-", try("fsopen"), nil},
-	{"M06", "open_tree", "DD-", try("open_tree", "/"), nil},
-	{"M07", "chroot", "DD-", try("chroot", "$WS"), nil},
-	{"M07b", "pivot_root", "DD-", try("pivot_root", "$WS"), nil},
+	{"M01", "mount a tmpfs", "DD-", refuse("mount", "$WS"), nil},
+	{"M02", "remount / writable", "DD-", refuse("remount-rw", "/"), nil},
+	{"M02b", "remount /usr writable", "DD-", refuse("remount-rw", "/usr"), nil},
+	{"M03", "remount .git writable", "DD-", refuse("remount-rw", "$WS/.git"), nil},
+	{"M04", "unmount .git", "DD-", refuse("umount", "$WS/.git"), nil},
+	{"M05", "fsopen", "DD-", refuse("fsopen"), nil},
+	{"M06", "open_tree", "DD-", refuse("open_tree", "/"), nil},
+	{"M07", "chroot", "DD-", refuse("chroot", "$WS"), nil},
+	{"M07b", "pivot_root", "DD-", refuse("pivot_root", "$WS"), nil},
 	{"M08", "unshare a user namespace by program", "DD-", func(e *Env) Verdict {
 		if e.Sh("unshare -Ur true").ExitCode == 0 {
 			return Allowed
 		}
 		return Denied
 	}, nil},
-	{"M09", "clone3 a user namespace", "DD-", try("clone3-user"), nil},
-	{"M10", "unshare a mount namespace", "DD-", try("unshare-ns"), nil},
-	{"M11", "enter the namespaces of PID 1", "DD-", try("setns-1"), nil},
-	{"M12", "open by handle", "DD-", try("handle", "/etc/passwd"), nil},
+	{"M09", "clone3 a user namespace", "DD-", refuse("clone3-user"), nil},
+	{"M10", "unshare a mount namespace", "DD-", refuse("unshare-ns"), nil},
+	{"M11", "enter the namespaces of PID 1", "DD-", refuse("setns-1"), nil},
+	{"M11b", "enter a namespace", "DD-", refuse("setns-self"), nil},
+	{"M12", "open by handle", "DD-", refuse("handle", "/etc/passwd"), nil},
 }
 
 var kernelRows = []Row{
-	{"K01", "open /proc/sys/vm/swappiness for writing", "DD-", try("open-rw", "/proc/sys/vm/swappiness"), nil},
+	{"K01", "open /proc/sys/vm/swappiness for writing", "DD-", refuse("open-rw", "/proc/sys/vm/swappiness"), nil},
 	{"K02", "open sysrq-trigger", "DD-", try("open-rw", "/proc/sysrq-trigger"), nil},
-	{"K03", "open core_pattern for writing", "DD-", try("open-rw", "/proc/sys/kernel/core_pattern"), nil},
-	{"K04", "write in /sys", "DD-", try("open-rw", "/sys/kernel/mm/transparent_hugepage/enabled"), nil},
+	{"K03", "open core_pattern for writing", "DD-", refuse("open-rw", "/proc/sys/kernel/core_pattern"), nil},
+	{"K04", "write in /sys", "DD-", refuse("open-rw", "/sys/kernel/mm/transparent_hugepage/enabled"), nil},
 	{"K05", "move itself to another cgroup", "DD-", func(e *Env) Verdict {
 		o := e.Sh("for f in $(find /sys/fs/cgroup -maxdepth 3 -name cgroup.procs 2>/dev/null); do echo $$ > $f && echo moved; done")
 		if strings.Contains(o.Stdout, "moved") {
@@ -275,26 +303,21 @@ var kernelRows = []Row{
 		}
 		return Denied
 	}, nil},
-	{"K06", "make a device node", "DD-", try("mknod", "/tmp/disk"), nil},
+	{"K06", "make a device node", "DD-", refuse("mknod", "/tmp/disk"), nil},
 	{"K07", "open a disk", "DD-", try("open-r", "/dev/vda"), nil},
 	{"K08", "open kmsg", "DD-", try("open-r", "/dev/kmsg"), nil},
-	{"K09", "io_uring", "DD-", try("io_uring"), nil},
-	{"K10", "bpf", "DD-", try("bpf"), nil},
-	{"K11", "perf_event_open", "DD-", try("perf"), nil},
-	{"K12", "userfaultfd", "DD-", try("userfaultfd"), nil},
-	{"K13", "keyctl", "DD-", try("keyctl"), nil},
-	{"K14", "add_key", "DD-", try("add_key"), nil},
-	{"K15", "read the kernel log", "DD-", try("syslog"), nil},
-	{"K16", "set the clock", "DD-", try("clock_settime"), nil},
-	{"K17", "load a module", "DD-", try("init_module"), nil},
-	{"K17b", "real-time priority", "DD-", try("sched-fifo"), nil},
-	{"K17c", "set the host name", "DD-", try("sethostname"), nil},
-	{"K18", "a setuid program gains its owner's id", "DD-", func(e *Env) Verdict {
-		if o := e.Sh("grep -c '^NoNewPrivs:.1' /proc/self/status; for d in / $WS /tmp; do findmnt -no OPTIONS -T $d || true; done"); !strings.HasPrefix(o.Stdout, "1\n") {
-			return Allowed
-		}
-		return Denied
-	}, nil},
+	{"K09", "io_uring", "DD-", refuse("io_uring"), nil},
+	{"K10", "bpf", "DD-", refuse("bpf"), nil},
+	{"K11", "perf_event_open", "DD-", refuse("perf"), nil},
+	{"K12", "userfaultfd", "DD-", refuse("userfaultfd"), nil},
+	{"K13", "keyctl", "DD-", refuse("keyctl"), nil},
+	{"K14", "add_key", "DD-", refuse("add_key"), nil},
+	{"K15", "read the kernel log", "DD-", refuse("syslog"), nil},
+	{"K16", "set the clock", "DD-", refuse("clock_settime"), nil},
+	{"K17", "load a module", "DD-", refuse("init_module"), nil},
+	{"K17b", "real-time priority", "DD-", refuse("sched-fifo"), nil},
+	{"K17c", "set the host name", "DD-", refuse("sethostname"), nil},
+	{"K18", "a setuid program gains its owner's id", "DDA", setuidProgram, noSetuidProgram},
 	{"K18b", "become uid 0 or gain a capability", "DD-", func(e *Env) Verdict {
 		o := e.Sh("grep -E '^(Cap(Eff|Bnd|Prm|Amb)|NoNewPrivs)' /proc/self/status")
 		none := strings.Count(o.Stdout, "\t0000000000000000\n")
@@ -307,9 +330,11 @@ var kernelRows = []Row{
 		}
 		return Denied
 	}, nil},
-	{"K19", "push input into a terminal", "DD-", try("tiocsti"), nil},
-	{"K19b", "the same with high bits set", "DD-", try("tiocsti-high"), nil},
-	{"K20", "system calls of the x32 ABI", "DD-", try("x32"), nil},
+	{"K19", "push input into a terminal", "DD-", inTerminal("tiocsti"), nil},
+	{"K19b", "the same with high bits set", "DD-", inTerminal("tiocsti-high"), nil},
+	{"K19c", "use the selection of a console", "DD-", inTerminal("tioclinux"), nil},
+	{"K20", "system calls of the x32 ABI", "DD-", refuse("x32"), nil},
+	{"K20b", "system calls of the 32-bit ABI", "DD-", try("int80"), nil},
 	{"K21", "runs in the initial user namespace", "DD-", func(e *Env) Verdict {
 		host, err := os.Readlink("/proc/self/ns/user")
 		e.must(err)

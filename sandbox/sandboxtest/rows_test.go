@@ -162,9 +162,14 @@ func TestRowsAsUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unmount()
+	setuid := filepath.Join(dir, "setuid")
+	copyFile(t, exe, setuid)
+	if err := os.Chmod(setuid, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
 	c := exec.Command(bin, "-test.run=^TestRows$", "-test.v")
 	c.Dir = home
-	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "HEDDLE_GUEST=" + helper, sandboxtest.DiskEnv + "=" + disk, "REQUIRE_SANDBOX=" + os.Getenv("REQUIRE_SANDBOX")}
+	c.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "HEDDLE_GUEST=" + helper, sandboxtest.DiskEnv + "=" + disk, sandboxtest.SetuidEnv + "=" + setuid, "REQUIRE_SANDBOX=" + os.Getenv("REQUIRE_SANDBOX")}
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out

@@ -124,6 +124,11 @@ func program(o Options) []unix.SockFilter {
 		errno(unix.EPERM), stmt(ret, retAllow))
 	if o.Alone {
 		p = append(p, aloneBlocks()...)
+	} else {
+		// The limits of another process: with them a command could take from the guest, and from other commands, what they
+		// need to go on. Looking at them is allowed.
+		block(unix.SYS_PRLIMIT64, stmt(ldAbs, offArg0), jump(jeq, 0, 5, 0), stmt(ldAbs, offArg2), jump(jeq, 0, 0, 2),
+			stmt(ldAbs, offArg2+4), jump(jeq, 0, 1, 0), errno(unix.EPERM), stmt(ret, retAllow))
 	}
 	block(unix.SYS_SOCKET, stmt(ldAbs, offArg0), jump(jeq, unix.AF_UNIX, 3, 0), jump(jeq, unix.AF_INET, 2, 0),
 		jump(jeq, unix.AF_INET6, 1, 0), jump(jeq, unix.AF_NETLINK, 0, 1), stmt(ret, retAllow), errno(unix.EAFNOSUPPORT))
