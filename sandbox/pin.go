@@ -52,8 +52,11 @@ type MovedError struct {
 	Was, Now string
 }
 
-func (e *MovedError) Error() string {
-	return fmt.Sprintf("%s leads to %s now, and led to %s when it was given; %s", e.Path, e.Now, e.Was, e.Fix())
+func (e *MovedError) Error() string { return e.Reason() + "; " + e.Fix() }
+
+// Reason is the error without the fix.
+func (e *MovedError) Reason() string {
+	return fmt.Sprintf("%s leads to %s now, and led to %s when it was given", e.Path, e.Now, e.Was)
 }
 
 // Fix says what to do about it.

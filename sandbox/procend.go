@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"strings"
 	"syscall"
 	"time"
 
@@ -90,6 +91,11 @@ func (p *Proc) violations() []Violation {
 	var out []Violation
 	p.b.mu.Lock()
 	for _, path := range p.denied {
+		if strings.HasPrefix(path, "\x00") {
+			if path = shownName(path); !boundOnHost(path) {
+				continue // a name that nobody has
+			}
+		}
 		out = append(out, Violation{Path: path, What: "connecting to this socket of the host was refused"})
 	}
 	p.b.mu.Unlock()

@@ -59,11 +59,15 @@ type UnenforceableError struct {
 }
 
 func (e *UnenforceableError) Error() string {
-	s := fmt.Sprintf("sandbox level %s cannot be enforced on this host: %s", e.Level, e.Cause)
-	if e.Fix != "" {
-		s += "; to fix: " + e.Fix
+	if e.Fix == "" {
+		return e.Reason()
 	}
-	return s
+	return e.Reason() + "; to fix: " + e.Fix
+}
+
+// Reason is the error without the fix, for who tells that by itself.
+func (e *UnenforceableError) Reason() string {
+	return fmt.Sprintf("sandbox level %s cannot be enforced on this host: %s", e.Level, e.Cause)
 }
 
 var (

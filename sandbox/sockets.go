@@ -71,3 +71,15 @@ func (pl *plan) visibleSockets() []string {
 	out = slices.Compact(out)
 	return out[:min(len(out), maxSockets)]
 }
+
+// shownName is an abstract name as the kernel and people write it.
+func shownName(name string) string { return strings.ReplaceAll(name, "\x00", "@") }
+
+// boundOnHost reports whether a socket of the host has an abstract name.
+func boundOnHost(name string) bool {
+	found := false
+	_ = eachLine("/proc/net/unix", func(l string) {
+		found = found || strings.HasSuffix(l, " "+name)
+	})
+	return found
+}

@@ -95,7 +95,11 @@ func (d *Dispatcher) Prepare(ctx context.Context, scope string, policy *heddlev1
 		if e.GetCode() == "not_enforceable" {
 			reason = errdefs.NotEnforceable
 		}
-		return nil, errdefs.New(reason, "prepare sandbox of %s: %s", scope, e.GetMessage()).With("code", e.GetCode()).With("fix", e.GetFix())
+		message := e.GetMessage()
+		if e.GetFix() != "" {
+			message += "; to fix: " + e.GetFix()
+		}
+		return nil, errdefs.New(reason, "prepare sandbox of %s: %s", scope, message).With("code", e.GetCode()).With("fix", e.GetFix())
 	}
 	return res.GetPrepared(), nil
 }

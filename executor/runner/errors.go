@@ -44,11 +44,11 @@ func failure(ctx context.Context, err error, otherwise string) *heddlev1.ActionE
 	}
 	e := &heddlev1.ActionError{Code: otherwise, Message: valid(err.Error())}
 	if un, ok := errors.AsType[*sandbox.UnenforceableError](err); ok {
-		e.Code, e.Message, e.Fix = codeNotEnforceable, valid(un.Error()), valid(un.Fix)
+		e.Code, e.Message, e.Fix = codeNotEnforceable, valid(un.Reason()), valid(un.Fix)
 		return e
 	}
 	if moved, ok := errors.AsType[*sandbox.MovedError](err); ok {
-		e.Code, e.Message, e.Fix = codeWorkspaceMoved, valid(moved.Error()), valid(moved.Fix())
+		e.Code, e.Message, e.Fix = codeWorkspaceMoved, valid(moved.Reason()), valid(moved.Fix())
 		return e
 	}
 	switch {

@@ -31,7 +31,7 @@ const (
 // file of the host, and a filter cannot see the address, which lies in memory that the command can change at any
 // time. So the call is taken over: the address is copied once, judged, and used on a copy of the command's socket.
 // The call is never let through, whatever its family. A socket file is connected to when it was bound in this
-// sandbox, which its network namespace tells.
+// sandbox, which its network namespace tells. A name without a file is looked for in that namespace only.
 type connector struct {
 	slots   chan struct{}
 	private []uint64 // devices of file systems that only this sandbox can see
@@ -171,7 +171,11 @@ func (c *connector) connect(n notification, valid func() bool, deny func(path st
 		if !valid() { // the number may mean another process by now
 			return unix.ESRCH
 		}
-		return connectTo(sock, addr)
+		err := connectTo(sock, addr)
+		if name, ok := abstractName(addr); ok && errors.Is(err, unix.ECONNREFUSED) {
+			deny(name) // no such name in this sandbox; who can see the host's knows whether it is one of those
+		}
+		return err
 	}
 	file, err := openSocket(tid, path)
 	if err != nil {
@@ -217,6 +221,14 @@ func socketPath(addr []byte) (string, bool) {
 		name = name[:i]
 	}
 	return string(name), true
+}
+
+// abstractName returns the name in a unix address that is no file's, with the NUL byte it begins with.
+func abstractName(addr []byte) (string, bool) {
+	if len(addr) <= 3 || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX || addr[2] != 0 {
+		return "", false
+	}
+	return string(addr[2:]), true
 }
 
 func sockaddr(path string) []byte {

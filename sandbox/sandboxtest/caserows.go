@@ -50,11 +50,18 @@ var caseRows = []Row{
 	{"S07", "connect to a host's socket by file and by name is refused, and told", "DDA", func(e *Env) Verdict {
 		path := listen(e, "unix", freshSocket(e))
 		byFile := e.Attack("dial", "unix", path)
-		byName := e.Attack("dial", "unix", listen(e, "unix", fmt.Sprintf("@heddle-s07-%d", time.Now().UnixNano())))
+		name := listen(e, "unix", fmt.Sprintf("@heddle-s07-%d", time.Now().UnixNano()))
+		byName := e.Attack("dial", "unix", name)
 		if e.Level.Contained() && (len(byFile.Violations) != 1 || !strings.Contains(byFile.Stdout, "permission denied")) {
 			e.T.Errorf("%+v", byFile)
 		}
-		if byFile.ExitCode != byName.ExitCode {
+		if e.Level.Contained() && (len(byName.Violations) != 1 || byName.Violations[0].Path != name) {
+			e.T.Errorf("%+v", byName)
+		}
+		if o := e.Attack("dial", "unix", "@heddle-s07-nobody"); len(o.Violations) != 0 || o.ExitCode == 0 {
+			e.T.Errorf("a name that nobody has: %+v", o)
+		}
+		if (byFile.ExitCode == 0) != (byName.ExitCode == 0) {
 			e.T.Errorf("by file %+v, by name %+v", byFile, byName)
 		}
 		return succeeded(e, byFile)

@@ -58,8 +58,15 @@ func TestS13NotEnforceable(t *testing.T) {
 	if strings.Contains(string(out), "unshare failed") || strings.Contains(string(out), "max_user_namespaces") && sh.ProcessState.ExitCode() != 3 {
 		t.Skipf("this host does not let tests make such a place: %s", out)
 	}
-	if code := sh.ProcessState.ExitCode(); code != 3 || !strings.Contains(string(out), "cannot be enforced") {
+	text := string(out)
+	code := sh.ProcessState.ExitCode()
+	if code != 3 || !strings.Contains(text, "cannot be enforced") || !strings.Contains(text, "user.max_user_namespaces=0") {
 		t.Errorf("exit %d, %v\n%s", code, err, out)
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "cannot be enforced") && strings.Count(line, "sysctl user.max_user_namespaces=") != 1 {
+			t.Errorf("the fix is not told once: %s", line)
+		}
 	}
 }
 

@@ -135,6 +135,11 @@ func TestS7HostSockets(t *testing.T) {
 	if !strings.Contains(output(items[0]), "ermission denied") || !strings.Contains(told, "ermission denied") {
 		t.Errorf("the refusal was not told: %q", output(items[0]))
 	}
+	for _, note := range []string{file, "@" + name} {
+		if !strings.Contains(told, note+": connecting to this socket of the host was refused") {
+			t.Errorf("no word to the model that %s was refused", note)
+		}
+	}
 }
 
 // S8: an empty folder stays empty, whatever part of heddle is killed.
@@ -154,21 +159,44 @@ func TestS8EmptyWorkspaceStaysEmpty(t *testing.T) {
 	}
 	empty("after true")
 	// The control plane first: the next round starts another, which takes away what the killed one left of its socket.
+	var app *appServer
+	command := func() int { return w.find("sleep 300") }
 	for _, victim := range []struct {
 		what string
 		pid  func() int
-	}{{"control plane", w.controlPlane}, {"executor", w.executor}, {"command", func() int { return w.find("sleep 300") }}} {
-		app := w.appServer()
+	}{
+		{"control plane", w.controlPlane}, {"executor", w.executor}, {"command", command}, {"guest", func() int { return w.above(command(), "guest") }},
+		{"keeper", func() int { return w.above(command(), "keeper") }}, {"gateway", func() int { return app.cmd.Process.Pid }},
+	} {
+		app = w.appServer()
 		app.startTurn(app.startThread(), "SLEEP")
 		app.awaitCommand()
 		w.find("sleep 300")
 		empty("while a command runs")
 		w.kill(victim.pid())
 		empty("after the death of the " + victim.what)
-		app.close()
+		if victim.what != "gateway" {
+			app.close()
+		}
 		w.eventually("everything has ended", 45*time.Second, func() bool { return len(w.processes()) == 0 })
 		empty("after the end of all, " + victim.what + " first")
 	}
+}
+
+// above is the process above pid whose last argument is role.
+func (w *world) above(pid int, role string) int {
+	w.t.Helper()
+	for pid > 1 {
+		stat := string(readFile(w.t, fmt.Sprintf("/proc/%d/stat", pid)))
+		if _, err := fmt.Sscanf(stat[strings.LastIndex(stat, ")")+1:], " %1s %d", new(string), &pid); err != nil {
+			w.t.Fatal(err)
+		}
+		if strings.HasSuffix(string(readFile(w.t, fmt.Sprintf("/proc/%d/cmdline", pid))), "\x00"+role+"\x00") {
+			return pid
+		}
+	}
+	w.t.Fatalf("no %s above the command", role)
+	return 0
 }
 
 // S9: a .git that is a link to a folder elsewhere: commands work, and the folder
