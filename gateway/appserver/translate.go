@@ -2,13 +2,9 @@ package appserver
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"time"
 
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 // translator turns the events of one thread, read from some seq on, into notes.
@@ -30,16 +26,6 @@ type translator struct {
 	items  map[string]*openItem
 	shown  string
 	turn   *heddlev1.Turn
-}
-
-// openItem is an item that was not completed yet.
-type openItem struct {
-	prefix []byte
-	// item is as it was started, nil if its start was not seen.
-	item *heddlev1.Item
-	// text is what was shown of a message.
-	text   []byte
-	output outputView
 }
 
 // newTranslator starts from a thread's row.
@@ -237,11 +223,6 @@ type itemRef struct {
 	ItemID   string `json:"itemId"`
 }
 
-type turnNote struct {
-	ThreadID string        `json:"threadId"`
-	Turn     protocol.Turn `json:"turn"`
-}
-
 func warningParams(thread, message string) any {
 	return map[string]any{"threadId": thread, "message": protocol.Clip(message)}
 }
@@ -282,214 +263,4 @@ func planNote(thread, turn string, p *heddlev1.PlanUpdated) any {
 		Explanation *string `json:"explanation"`
 		Plan        []step  `json:"plan"`
 	}{turnRef{thread, turn}, explanation, steps}
-}
-
-func (tr *translator) itemStarted(e *heddlev1.Event, it *heddlev1.Item, emit func(note) error) error {
-	if tr.global {
-		return nil
-	}
-	tr.items[it.GetId()] = &openItem{
-		prefix: deltaPrefix(tr.thread, e.GetTurnId(), it.GetId()), item: it,
-		text: []byte(it.GetAgentMessage().GetText() + it.GetPlan().GetText()),
-	}
-	return emit(note{method: "item/started", seq: e.GetSeq(), params: struct {
-		turnRef
-		Item        any   `json:"item"`
-		StartedAtMs int64 `json:"startedAtMs"`
-	}{turnRef{tr.thread, e.GetTurnId()}, protocol.FromItem(it, tr.opts), it.GetStartedAtMs()}})
-}
-
-// open returns the item's state, also for one that started before the cursor.
-func (tr *translator) open(e *heddlev1.Event, id string) *openItem {
-	o := tr.items[id]
-	if o == nil {
-		o = &openItem{prefix: deltaPrefix(tr.thread, e.GetTurnId(), id)}
-		tr.items[id] = o
-	}
-	return o
-}
-
-func (tr *translator) itemDelta(e *heddlev1.Event, d *heddlev1.ItemDelta, emit func(note) error) error {
-	if tr.global {
-		return nil
-	}
-	o := tr.open(e, d.GetItemId())
-	n := note{seq: e.GetSeq()}
-	switch p := d.GetDelta().(type) {
-	case *heddlev1.ItemDelta_AgentText:
-		n.method, n.body = "item/agentMessage/delta", delta(o.prefix, p.AgentText, "", 0)
-		o.show(p.AgentText)
-	case *heddlev1.ItemDelta_PlanText:
-		n.method, n.body = "item/plan/delta", delta(o.prefix, p.PlanText, "", 0)
-		o.show(p.PlanText)
-	case *heddlev1.ItemDelta_SummaryText:
-		n.method, n.body = "item/reasoning/summaryTextDelta", delta(o.prefix, p.SummaryText.GetText(), "summaryIndex", p.SummaryText.GetIndex())
-	case *heddlev1.ItemDelta_ReasoningText:
-		n.method, n.body = "item/reasoning/textDelta", delta(o.prefix, p.ReasoningText.GetText(), "contentIndex", p.ReasoningText.GetIndex())
-	case *heddlev1.ItemDelta_SummaryPart:
-		n.method = "item/reasoning/summaryPartAdded"
-		n.params = struct {
-			itemRef
-			SummaryIndex int32 `json:"summaryIndex"`
-		}{itemRef{tr.thread, e.GetTurnId(), d.GetItemId()}, p.SummaryPart}
-	default:
-		return nil
-	}
-	return emit(n)
-}
-
-// show notes shown text, of which the beginning must be known.
-func (o *openItem) show(text string) {
-	if o.item != nil {
-		o.text = append(o.text, text...)
-	}
-}
-
-// itemCompleted shows what the deltas left out before the item itself: the tail
-// of the output, and text whose deltas were compacted away.
-func (tr *translator) itemCompleted(e *heddlev1.Event, it *heddlev1.Item, emit func(note) error) error {
-	if tr.global {
-		return nil
-	}
-	if o := tr.items[it.GetId()]; o != nil {
-		delete(tr.items, it.GetId())
-		if rest := o.output.flush(); len(rest) > 0 {
-			if err := emit(note{method: outputMethod, body: delta(o.prefix, rest, "", 0)}); err != nil {
-				return err
-			}
-		}
-		method, text := "item/agentMessage/delta", it.GetAgentMessage().GetText()
-		if it.GetPlan() != nil {
-			method, text = "item/plan/delta", it.GetPlan().GetText()
-		}
-		if o.item != nil && len(o.text) < len(text) {
-			if err := emit(note{method: method, body: delta(o.prefix, protocol.Clip(text[len(o.text):]), "", 0)}); err != nil {
-				return err
-			}
-		}
-	}
-	return emit(note{method: "item/completed", seq: e.GetSeq(), params: struct {
-		turnRef
-		Item              any    `json:"item"`
-		CompletedAtMs     int64  `json:"completedAtMs"`
-		ContentTokenCount *int64 `json:"contentTokenCount"`
-	}{turnRef{tr.thread, e.GetTurnId()}, protocol.FromItem(it, tr.opts), it.GetCompletedAtMs(), nil}})
-}
-
-func (tr *translator) turnCompleted(e *heddlev1.Event, t *heddlev1.Turn, emit func(note) error) error {
-	clear(tr.pending)
-	clear(tr.inputs)
-	tr.turn = nil
-	tr.state = heddlev1.ThreadState_THREAD_STATE_IDLE
-	if t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_FAILED {
-		tr.state = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
-	}
-	wire := protocol.FromTurn(t)
-	if m := t.GetLastAgentMessage(); m != nil && t.GetStatus() == heddlev1.TurnStatus_TURN_STATUS_COMPLETED {
-		wire.Items, wire.ItemsView = []any{protocol.FromItem(m, tr.opts)}, protocol.ViewSummary
-	}
-	next := &heddlev1.ReadState{Revision: e.GetSeq(), FirstUnreadTurnId: tr.unread.GetFirstUnreadTurnId(), FromStart: tr.unread.GetFromStart()}
-	if next.FirstUnreadTurnId == "" {
-		next.FirstUnreadTurnId = t.GetId()
-	}
-	tr.unread = next
-	if err := emit(readNote(tr.thread, next, 0)); err != nil {
-		return err
-	}
-	if err := tr.showStatus(emit); err != nil {
-		return err
-	}
-	return tr.local(emit, note{method: "turn/completed", seq: e.GetSeq(), params: turnNote{tr.thread, wire}})
-}
-
-func (tr *translator) errorRaised(e *heddlev1.Event, p *heddlev1.ErrorRaised, emit func(note) error) error {
-	if !p.GetWillRetry() {
-		tr.state = heddlev1.ThreadState_THREAD_STATE_SYSTEM_ERROR
-		clear(tr.pending)
-		clear(tr.inputs)
-		if err := tr.showStatus(emit); err != nil {
-			return err
-		}
-	}
-	return tr.local(emit, note{method: "error", seq: e.GetSeq(), params: struct {
-		turnRef
-		Error     *protocol.TurnError `json:"error"`
-		WillRetry bool                `json:"willRetry"`
-	}{turnRef{tr.thread, e.GetTurnId()}, protocol.FromError(p.GetError()), p.GetWillRetry()}})
-}
-
-func (tr *translator) approvalRequested(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
-	if a.GetReviewer() != "" {
-		return tr.local(emit, reviewStarted(e, a))
-	}
-	tr.asked(a)
-	if err := tr.showStatus(emit); err != nil {
-		return err
-	}
-	return tr.local(emit, note{ask: a, seq: e.GetSeq()})
-}
-
-func (tr *translator) approvalResolved(e *heddlev1.Event, a *heddlev1.Approval, emit func(note) error) error {
-	if a.GetReviewer() != "" {
-		return tr.local(emit, reviewCompleted(e, a))
-	}
-	delete(tr.pending, a.GetId())
-	delete(tr.inputs, a.GetId())
-	id := a.GetRequestId()
-	err := tr.local(emit, note{method: "serverRequest/resolved", seq: e.GetSeq(), resolved: &id, params: map[string]any{
-		"threadId": tr.thread, "requestId": id,
-	}})
-	if err != nil {
-		return err
-	}
-	return tr.showStatus(emit)
-}
-
-// reverted tells that turns were taken back. Everything is read then, since
-// what was not may be gone.
-func (tr *translator) reverted(e *heddlev1.Event, emit func(note) error) error {
-	tr.state = heddlev1.ThreadState_THREAD_STATE_IDLE
-	tr.unread = &heddlev1.ReadState{Revision: e.GetSeq()}
-	if err := tr.showStatus(emit); err != nil {
-		return err
-	}
-	if err := emit(note{method: "thread/reverted", all: true, seq: e.GetSeq(), params: threadID{tr.thread}}); err != nil {
-		return err
-	}
-	return emit(readNote(tr.thread, tr.unread, 0))
-}
-
-// lost ends what was open in a thread that is no more, so that every item and
-// turn that was started is also completed.
-func (tr *translator) lost(emit func(note) error) error {
-	now := time.Now().UnixMilli()
-	for _, id := range slices.Sorted(maps.Keys(tr.items)) {
-		o := tr.items[id]
-		if o.item == nil {
-			continue
-		}
-		it := proto.CloneOf(o.item)
-		it.Status, it.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_FAILED, now
-		switch {
-		case it.GetAgentMessage() != nil:
-			it.GetAgentMessage().Text = string(o.text)
-		case it.GetPlan() != nil:
-			it.GetPlan().Text = string(o.text)
-		}
-		if err := tr.itemCompleted(&heddlev1.Event{ThreadId: tr.thread, TurnId: it.GetTurnId()}, it, emit); err != nil {
-			return err
-		}
-	}
-	if tr.turn == nil {
-		return nil // a background terminal was all that was open
-	}
-	e := &heddlev1.Event{ThreadId: tr.thread, TurnId: tr.turn.GetId()}
-	turn := proto.CloneOf(tr.turn)
-	turn.Status, turn.CompletedAtMs = heddlev1.TurnStatus_TURN_STATUS_FAILED, now
-	turn.DurationMs = now - turn.GetStartedAtMs()
-	turn.Error = &heddlev1.TurnError{Message: "the thread was lost: it is gone from the control plane", Kind: "other"}
-	if err := tr.errorRaised(e, &heddlev1.ErrorRaised{Error: turn.GetError()}, emit); err != nil {
-		return err
-	}
-	return tr.turnCompleted(e, turn, emit)
 }
