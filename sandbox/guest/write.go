@@ -123,27 +123,19 @@ func inPlace(old int, flags uint32, src io.Reader) error {
 // replace writes a temporary file in dir and renames it to base. Owner and mode of old are kept; a new file
 // gets mode less the umask and must not exist yet.
 func replace(dir int, base string, mode uint32, old *guestproto.Stat, flags uint32, src io.Reader, fresh bool) (err error) {
-	var rnd [8]byte
-	rand.Read(rnd[:])
-	tmp := ".heddle-" + hex.EncodeToString(rnd[:]) + ".tmp"
 	create := uint32(0o600)
 	if fresh {
 		create = mode
 	}
-	fd, err := unix.Openat(dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, create)
+	t, err := newTemp(dir, create)
 	if err != nil {
 		return err
 	}
-	out := os.NewFile(uintptr(fd), tmp)
-	defer func() {
-		out.Close()
-		if err != nil {
-			_ = unix.Unlinkat(dir, tmp, 0)
-		}
-	}()
-	if _, err = io.Copy(out, src); err != nil {
+	defer func() { t.close(err != nil) }()
+	if _, err = io.Copy(t.out, src); err != nil {
 		return err
 	}
+	fd := int(t.out.Fd())
 	if old != nil {
 		_ = unix.Fchown(fd, int(old.UID), int(old.GID)) // best effort: only root may
 		if err = unix.Fchmod(fd, mode); err != nil {
@@ -151,13 +143,57 @@ func replace(dir int, base string, mode uint32, old *guestproto.Stat, flags uint
 		}
 	}
 	if flags&guestproto.FlagSync != 0 {
-		if err = out.Sync(); err != nil {
+		if err = t.out.Sync(); err != nil {
 			return err
 		}
 	}
-	var rf uint
-	if fresh {
-		rf = unix.RENAME_NOREPLACE
+	return t.rename(base, fresh)
+}
+
+// temp is a file that is being written in dir. It has no name before it is whole, where the file system can do
+// that: a guest that is killed meanwhile leaves nothing behind.
+type temp struct {
+	dir   int
+	name  string
+	named bool
+	out   *os.File
+}
+
+func newTemp(dir int, mode uint32) (*temp, error) {
+	var rnd [8]byte
+	rand.Read(rnd[:])
+	t := &temp{dir: dir, name: ".heddle-" + hex.EncodeToString(rnd[:]) + ".tmp"}
+	fd, err := unix.Openat(dir, ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, mode)
+	if err == syscall.EOPNOTSUPP || err == syscall.EISDIR || err == syscall.EINVAL || err == syscall.ENOENT {
+		t.named = true
+		fd, err = unix.Openat(dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	}
-	return unix.Renameat2(dir, tmp, dir, base, rf)
+	if err != nil {
+		return nil, err
+	}
+	t.out = os.NewFile(uintptr(fd), t.name)
+	return t, nil
+}
+
+// rename gives the file its name, taking the place of what had it unless fresh is set.
+func (t *temp) rename(base string, fresh bool) error {
+	if !t.named {
+		if err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(int(t.out.Fd())), t.dir, t.name, unix.AT_SYMLINK_FOLLOW); err != nil {
+			return err
+		}
+		t.named = true
+	}
+	var flags uint
+	if fresh {
+		flags = unix.RENAME_NOREPLACE
+	}
+	return unix.Renameat2(t.dir, t.name, t.dir, base, flags)
+}
+
+// close ends the writing; with remove set the file goes.
+func (t *temp) close(remove bool) {
+	t.out.Close()
+	if remove && t.named {
+		_ = unix.Unlinkat(t.dir, t.name, 0)
+	}
 }

@@ -137,6 +137,38 @@ func guestDies(e *Env) Verdict {
 	return waitGone("987662")
 }
 
+// guestDiesWriting kills guests at several moments of a write: what is left is the old file or the new one.
+func guestDiesWriting(e *Env) Verdict {
+	data := []byte(strings.Repeat("new", 8<<20))
+	name := filepath.Join(e.WS, "half")
+	e.must(os.WriteFile(name, []byte("old"), 0o600))
+	defer os.Remove(name)
+	v := Denied
+	for i := range 5 {
+		s := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{FileBytes: 1<<40 + int64(i)}}) // a sandbox of its own
+		p, err := s.Start(context.Background(), sandbox.Cmd{Argv: []string{"sleep", "987669"}, Env: []string{"PATH=/usr/bin:/bin"}})
+		e.must(err)
+		for survivors("sleep 987669") < 1 {
+			time.Sleep(time.Millisecond)
+		}
+		wrote := make(chan error, 1)
+		go func() { wrote <- s.FS().WriteFile(context.Background(), name, data, sandbox.WriteOptions{}) }()
+		time.Sleep(time.Duration(i*4) * time.Millisecond)
+		killGuest(e, "sleep 987669")
+		Finish(e.T, p)
+		<-wrote
+		if b, err := os.ReadFile(name); err != nil || len(b) != 3 && len(b) != len(data) {
+			e.T.Errorf("kill %d left %d bytes, %v", i, len(b), err)
+			v = Allowed
+		}
+		if left, _ := filepath.Glob(filepath.Join(e.WS, ".heddle-*")); len(left) > 0 {
+			e.T.Errorf("kill %d left %v", i, left)
+			v = Allowed
+		}
+	}
+	return v
+}
+
 func fencePasses(e *Env) Verdict {
 	s := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{FileBytes: 1 << 41}})
 	p, err := s.Start(context.Background(), sandbox.Cmd{Argv: []string{"bash", "-c", "(setsid sleep 987663 &); sleep 987663"}, Env: []string{"PATH=/usr/bin:/bin"}})

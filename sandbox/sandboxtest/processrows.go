@@ -138,6 +138,7 @@ var processRows = []Row{
 	}, nil},
 	{"R07", "outlive a killed owner", "DDD", ownerDies, nil},
 	{"R08", "outlive a killed guest", "DDD", guestDies, nil},
+	{"R08b", "half of a file that a killed guest wrote", "DDD", guestDiesWriting, nil},
 	{"R09", "outlive the fence", "DDD", fencePasses, nil},
 }
 
