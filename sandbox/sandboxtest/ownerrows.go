@@ -16,7 +16,7 @@ import (
 )
 
 // OwnerEnv makes a test binary act as the owner of a sandbox that waits to be killed: level, state directory,
-// workspace, helper, "nocgroup" or nothing, separated by newlines.
+// workspace, helper, "nocgroup" or nothing, "landlock" or nothing, separated by newlines.
 const OwnerEnv = "SANDBOX_OWNER"
 
 // Owner runs that role when asked for, and returns otherwise.
@@ -34,9 +34,13 @@ func Owner() {
 		}
 	}
 	check(err)
-	m, err := sandbox.NewManager(context.Background(), sandbox.Config{StateDir: a[1], GuestPath: a[3], NoCgroup: a[4] != ""})
+	m, err := sandbox.NewManager(context.Background(), sandbox.Config{StateDir: a[1], GuestPath: a[3], NoCgroup: a[4] != "", NoNamespaces: a[5] != ""})
 	check(err)
-	s, err := m.Acquire(context.Background(), "owner", sandbox.Policy{Level: level, Workspace: a[2]})
+	p := sandbox.Policy{Level: level, Workspace: a[2]}
+	if a[5] != "" {
+		p.Fallback = sandbox.FallbackLandlock
+	}
+	s, err := m.Acquire(context.Background(), "owner", p)
 	check(err)
 	_, err = s.Start(context.Background(), sandbox.Cmd{Argv: []string{"bash", "-c", "(setsid sleep 987661 &); sleep 987661"}, Env: []string{"PATH=/usr/bin:/bin"}})
 	check(err)
@@ -50,12 +54,15 @@ func Owner() {
 func ownerDies(e *Env) Verdict {
 	exe, err := os.Executable()
 	e.must(err)
-	no := ""
+	no, fallback := "", ""
 	if e.Cfg.NoCgroup {
 		no = "nocgroup"
 	}
+	if e.Landlock {
+		fallback = "landlock"
+	}
 	c := exec.Command(exe)
-	c.Env = append(os.Environ(), OwnerEnv+"="+strings.Join([]string{e.Level.String(), e.Cfg.StateDir, e.WS, e.Cfg.GuestPath, no}, "\n"))
+	c.Env = append(os.Environ(), OwnerEnv+"="+strings.Join([]string{e.Level.String(), e.Cfg.StateDir, e.WS, e.Cfg.GuestPath, no, fallback}, "\n"))
 	out, err := c.StdoutPipe()
 	e.must(err)
 	e.must(c.Start())
