@@ -26,6 +26,11 @@ type kept struct {
 }
 
 func openKept(streams, blobs string) (*kept, error) {
+	for _, dir := range []string{streams, blobs} { // there from the beginning: sandboxes look whether what they hide is the same
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
 	s, err := artifact.New(artifact.Config{Dir: streams})
 	if err != nil {
 		return nil, err
@@ -37,7 +42,7 @@ func openKept(streams, blobs string) (*kept, error) {
 // newOutputs opens the streams under dir, the blobs under blobs, and both of
 // ephemeral threads under scratch, where nothing is left of an earlier process.
 func newOutputs(dir, blobs, scratch string) (*outputs, error) {
-	if err := os.RemoveAll(scratch); err != nil {
+	if err := clearDir(scratch); err != nil {
 		return nil, err
 	}
 	o := &outputs{dir: scratch}
@@ -50,7 +55,20 @@ func newOutputs(dir, blobs, scratch string) (*outputs, error) {
 }
 
 // Close removes what ephemeral threads left.
-func (o *outputs) Close() error { return os.RemoveAll(o.dir) }
+func (o *outputs) Close() error { return clearDir(o.dir) }
+
+// clearDir removes what is in a folder and keeps the folder, which sandboxes hide.
+func clearDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	var all error
+	for _, e := range entries {
+		all = errors.Join(all, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return all
+}
 
 // Ephemeral says that a thread's output must not outlive this process.
 func (o *outputs) Ephemeral(threadID string) { o.threads.Store(threadID, true) }

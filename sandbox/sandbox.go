@@ -24,7 +24,7 @@ type Config struct {
 	// StateDir is an absolute directory for bookkeeping, mode 0700; it is created when missing, and is never
 	// readable inside a contained sandbox. Several managers may share it.
 	StateDir string
-	// Hide are more directories that are never readable inside a contained sandbox.
+	// Hide are more paths that are never readable inside a contained sandbox, as in Policy.DenyRead.
 	Hide []string
 	// GuestPath is the helper binary. Empty: the embedded one, else $HEDDLE_GUEST, else heddle-guest beside
 	// the executable.

@@ -35,9 +35,9 @@ func opener(c backendConfig) func(context.Context) (local.Backend, error) {
 // It serves until its standard input ends and its leases are over.
 func executorArgs(home string, more ...string) func(address string) []string {
 	return func(address string) []string {
-		args := []string{
-			"executor", "--connect", address, "--state-dir", filepath.Join(home, "executor"), "--parent-stdin",
-			"--hide", filepath.Join(home, config.AccountDir), "--hide", filepath.Join(home, config.SecretsDir),
+		args := []string{"executor", "--connect", address, "--state-dir", filepath.Join(home, "executor"), "--parent-stdin"}
+		for _, path := range config.Private(home) {
+			args = append(args, "--hide", path)
 		}
 		return append(args, more...)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,7 +62,7 @@ lease, and comes back by itself. SIGTERM ends its sandboxes, then the process.`,
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.connect, "connect", nil, "address of a control plane, unix:///path or host:port (repeatable, tried in turn)")
 	fl.StringVar(&f.stateDir, "state-dir", "", "folder for journal and output; one executor at a time")
-	fl.StringArrayVar(&f.hide, "hide", nil, "folder that contained commands never see (repeatable)")
+	fl.StringArrayVar(&f.hide, "hide", nil, "path or pattern that contained commands never see, beside the state folder (repeatable)")
 	fl.StringVar(&f.id, "id", "", "executor id (default: kept in the state folder)")
 	fl.StringArrayVar(&f.labels, "label", nil, "label for matching, key=value (repeatable)")
 	fl.IntVar(&f.capacity, "capacity", 0, fmt.Sprintf("actions at a time (default %d)", runner.DefaultCapacity))
@@ -98,7 +99,11 @@ func runExecutor(ctx context.Context, f executorFlags, stdin io.Reader, stderr i
 	if cfg.Orphaned, err = f.orphaned(stdin); err != nil {
 		return err
 	}
-	boxes := sandbox.Config{StateDir: filepath.Join(cfg.StateDir, "sandbox"), Hide: f.hide, Logger: cfg.Logger}
+	hide := f.hide
+	if !slices.Contains(hide, cfg.StateDir) {
+		hide = append(hide, cfg.StateDir) // the journal and the spool are of all threads
+	}
+	boxes := sandbox.Config{StateDir: filepath.Join(cfg.StateDir, "sandbox"), Hide: hide, Logger: cfg.Logger}
 	manager, err := sandbox.NewManager(ctx, boxes)
 	if err != nil {
 		return err

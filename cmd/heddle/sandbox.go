@@ -257,6 +257,6 @@ func sandboxConfig() (sandbox.Config, error) {
 	}
 	return sandbox.Config{
 		StateDir: filepath.Join(home.Dir, sandboxStateName),
-		Hide:     []string{filepath.Join(home.Dir, config.AccountDir), filepath.Join(home.Dir, config.SecretsDir)},
+		Hide:     config.Private(home.Dir),
 	}, nil
 }

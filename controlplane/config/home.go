@@ -12,6 +12,18 @@ const ConfigFile = "config.toml"
 // SecretsDir is the folder of a home that commands must not be able to read.
 const SecretsDir = "secrets"
 
+// Private are the paths in a home that no contained command may see: what other
+// threads said, did and printed, keys, and how the parts of heddle find each
+// other. Some are patterns. What a user keeps there for commands, such as skills
+// and programs of hooks, is not among them.
+func Private(home string) []string {
+	names := []string{AccountDir, SecretsDir, "state.db*", "streams", "streams-ephemeral", "artifacts", "executor", "log", "run"}
+	for i, name := range names {
+		names[i] = filepath.Join(home, name)
+	}
+	return names
+}
+
 // ResolveHome finds the home: HEDDLE_HOME, else with only CODEX_HOME set its
 // subfolder "heddle" above its config.toml, else ~/.heddle. The folder need not
 // exist.
