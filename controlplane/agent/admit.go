@@ -47,16 +47,16 @@ func (t *turn) admit(in *heddlev1.UserMessage) (bool, error) {
 
 // admitAll is admit for inputs that waited; it reports whether one was shown.
 func (t *turn) admitAll(inputs []*heddlev1.UserMessage) (bool, error) {
-	any := false
+	some := false
 	for i, in := range inputs {
 		ok, err := t.admit(in)
 		if err != nil {
 			t.putBack(inputs[i:])
-			return any, err
+			return some, err
 		}
-		any = any || ok
+		some = some || ok
 	}
-	return any, nil
+	return some, nil
 }
 
 // putBack returns inputs that were taken and not shown.

@@ -70,7 +70,7 @@ func (t *turn) commandCall(c *heddlev1.ToolCall, args *tool.ExecCommand) *call {
 	}
 	k := &call{req: c, do: e.run, undo: e.undo, skip: e.skip}
 	if verdict.Outcome == approval.Ask {
-		events, err := e.ask(settings, cwd, policy)
+		events, err := e.ask(cwd, policy)
 		if err != nil {
 			return said(c, "exec_command failed: approval request failed: "+err.Error())
 		}
@@ -118,11 +118,9 @@ func (e *execution) build(settings *heddlev1.ThreadSettings, cwd string, policy 
 	}
 	id := newID()
 	e.action = started{argv: e.argv, cwd: cwd, env: e.env, tty: e.args.TTY, policy: policy, workspace: settings.GetCwd()}.action(id)
-	e.item = &heddlev1.Item{
-		Id: t.itemID(e.req.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
-		Content: &heddlev1.Item_CommandExecution{CommandExecution: &heddlev1.CommandExecution{
-			Command: command.Join(e.argv), Argv: e.argv, Cwd: cwd, Source: sourceStartup, Actions: command.Actions(e.args.Cmd, cwd)}},
-	}
+	e.item = t.begunItem(e.req.GetCallId())
+	e.item.Content = &heddlev1.Item_CommandExecution{CommandExecution: &heddlev1.CommandExecution{
+		Command: command.Join(e.argv), Argv: e.argv, Cwd: cwd, Source: sourceStartup, Actions: command.Actions(e.args.Cmd, cwd)}}
 	e.intent = &heddlev1.ActionIntent{ActionId: id, ItemId: e.item.GetId(), CallId: e.req.GetCallId(), Kind: "process", ActionHash: e.action.GetActionHash(), Attempt: 1}
 	proc, err := t.lt.newProcess(e.item, e.action, e.args.Cmd)
 	if err != nil {
@@ -176,7 +174,7 @@ func (e *execution) skip() {
 }
 
 // ask makes the question; its events are part of the step's commit.
-func (e *execution) ask(settings *heddlev1.ThreadSettings, cwd string, policy *heddlev1.SandboxPolicy) ([]*heddlev1.Event, error) {
+func (e *execution) ask(cwd string, policy *heddlev1.SandboxPolicy) ([]*heddlev1.Event, error) {
 	e.item.GetCommandExecution().Source = sourceAgent
 	a, err := e.t.newApproval(e.item, e.args.Justification, command.Risk(e.args.Cmd), e.action.GetActionHash())
 	if err != nil {

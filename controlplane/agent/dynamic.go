@@ -152,10 +152,8 @@ func (t *turn) dynamicCall(c *heddlev1.ToolCall) *call {
 	if err != nil {
 		return said(c, "failed to parse function arguments: "+err.Error())
 	}
-	r := &dynamicRun{t: t, item: &heddlev1.Item{
-		Id: t.itemID(c.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
-		Content: &heddlev1.Item_DynamicToolCall{DynamicToolCall: &heddlev1.DynamicToolCall{Namespace: c.GetNamespace(), Tool: c.GetName(), Arguments: value}},
-	}}
+	r := &dynamicRun{t: t, item: t.begunItem(c.GetCallId())}
+	r.item.Content = &heddlev1.Item_DynamicToolCall{DynamicToolCall: &heddlev1.DynamicToolCall{Namespace: c.GetNamespace(), Tool: c.GetName(), Arguments: value}}
 	a, err := t.newApproval(r.item, "", heddlev1.Risk_RISK_UNSPECIFIED, nil)
 	if err != nil {
 		return said(c, dynamicFailed+": "+err.Error())

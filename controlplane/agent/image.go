@@ -26,10 +26,8 @@ func (t *turn) imageCall(c *heddlev1.ToolCall, args *tool.ViewImage) *call {
 		if err != nil {
 			return text(fmt.Sprintf("unable to view image at `%s`: %v", path, err))
 		}
-		item := &heddlev1.Item{
-			Id: t.itemID(c.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
-			Content: &heddlev1.Item_ImageView{ImageView: &heddlev1.ImageView{Path: path}},
-		}
+		item := t.begunItem(c.GetCallId())
+		item.Content = &heddlev1.Item_ImageView{ImageView: &heddlev1.ImageView{Path: path}}
 		started := itemStarted(item)
 		item.Status, item.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_COMPLETED, t.agent.now()
 		t.record(started, itemCompleted(item))

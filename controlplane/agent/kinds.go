@@ -87,7 +87,7 @@ func (t *turn) workOnTask() (ended bool, err error) {
 	case kindCompact:
 		return true, t.compact()
 	case kindReview:
-		return false, t.enterReview()
+		t.enterReview()
 	case kindShell:
 		if err := t.shellTurn(); err != nil {
 			return false, err

@@ -82,10 +82,8 @@ func (t *turn) mcpCall(c *heddlev1.ToolCall, m *mcp.Tool) *call {
 	if err != nil {
 		return said(c, "failed to parse function arguments: "+err.Error())
 	}
-	r := &mcpRun{t: t, args: args, item: &heddlev1.Item{
-		Id: t.itemID(c.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
-		Content: &heddlev1.Item_McpToolCall{McpToolCall: &heddlev1.McpToolCall{Server: m.Server, Tool: m.Name, Arguments: value, ReadOnlyHint: m.ReadOnly}},
-	}}
+	r := &mcpRun{t: t, args: args, item: t.begunItem(c.GetCallId())}
+	r.item.Content = &heddlev1.Item_McpToolCall{McpToolCall: &heddlev1.McpToolCall{Server: m.Server, Tool: m.Name, Arguments: value, ReadOnlyHint: m.ReadOnly}}
 	k := &call{req: c, events: []*heddlev1.Event{itemStarted(r.item)}, do: r.run, skip: func() { r.fail("the turn was interrupted before the call was made") }}
 	switch {
 	case !m.Asks || t.lt.mcpAllowed(m.Server, m.Name) || t.lt.remembered().ActionAllowed(mcpHash(r.item.GetMcpToolCall())) || fullyTrusted(t.settings()):

@@ -129,10 +129,8 @@ func (p *patching) permit(ctx context.Context) *result {
 		r := text(verdict.Refusal)
 		return &r
 	}
-	p.item = &heddlev1.Item{
-		Id: t.itemID(p.req.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
-		Content: &heddlev1.Item_FileChange{FileChange: &heddlev1.FileChange{Changes: p.plan.GetChanges()}},
-	}
+	p.item = t.begunItem(p.req.GetCallId())
+	p.item.Content = &heddlev1.Item_FileChange{FileChange: &heddlev1.FileChange{Changes: p.plan.GetChanges()}}
 	p.commit = p.commitIntent()
 	if verdict.Outcome != approval.Ask {
 		if err := t.commit(itemStarted(p.item), actionsIntended(t.id(), p.commit)); err != nil {

@@ -201,13 +201,13 @@ func (t *turn) resumeQuestion(ctx context.Context, c *pastCall) result {
 	if ctx.Err() != nil && !suspended(ctx) {
 		t.cancelQuestion(asked)
 		t.dropEnv(ctx, asked.Approval().GetId())
-		t.closeItem(c.item, heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "cancelled", Message: "the turn was interrupted before an answer"})
+		t.failItem(c.item, &heddlev1.ActionError{Code: "cancelled", Message: "the turn was interrupted before an answer"})
 		return result{}
 	}
 	parsed, err := tool.Parse(c.req)
 	if err != nil {
 		t.cancelQuestion(asked)
-		t.closeItem(c.item, heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: err.Error()})
+		t.failItem(c.item, &heddlev1.ActionError{Code: "refused", Message: err.Error()})
 		return text(err.Error())
 	}
 	if args, ok := parsed.(*tool.ExecCommand); ok && c.item.GetCommandExecution() != nil {
@@ -230,7 +230,7 @@ func (t *turn) resumeAskedCommand(ctx context.Context, c *pastCall, args *tool.E
 	}
 	if err := e.build(settings, c.item.GetCommandExecution().GetCwd(), policy); err != nil {
 		t.cancelQuestion(asked)
-		t.closeItem(c.item, heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: err.Error()})
+		t.failItem(c.item, &heddlev1.ActionError{Code: "refused", Message: err.Error()})
 		return text("exec_command failed: " + err.Error())
 	}
 	e.item = c.item
@@ -240,7 +240,7 @@ func (t *turn) resumeAskedCommand(ctx context.Context, c *pastCall, args *tool.E
 		t.cancelQuestion(asked)
 		t.lt.dropProcess(e.proc)
 		why := "the command is not what was asked for any more, since its environment or policy changed"
-		t.closeItem(c.item, heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: why})
+		t.failItem(c.item, &heddlev1.ActionError{Code: "refused", Message: why})
 		return text("exec_command failed: " + why)
 	}
 	if asked != nil {
@@ -268,7 +268,7 @@ func (t *turn) resumeAskedPatch(ctx context.Context, c *pastCall, parsed tool.Ca
 	p := t.patchingOf(c.req, parsed)
 	if p == nil {
 		t.cancelQuestion(asked)
-		t.closeItem(c.item, heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: "the call is no patch any more"})
+		t.failItem(c.item, &heddlev1.ActionError{Code: "refused", Message: "the call is no patch any more"})
 		return text("apply_patch failed: the call is no patch any more")
 	}
 	began := time.Now()
@@ -284,7 +284,7 @@ func (t *turn) resumeAskedPatch(ctx context.Context, c *pastCall, parsed tool.Ca
 	if refused != nil || !bytes.Equal(p.plan.GetPlanHash(), shown.GetActionHash()) {
 		t.cancelQuestion(asked)
 		why := "the files are not what they were when it was asked"
-		t.closeItem(c.item, heddlev1.ItemStatus_ITEM_STATUS_FAILED, &heddlev1.ActionError{Code: "refused", Message: why})
+		t.failItem(c.item, &heddlev1.ActionError{Code: "refused", Message: why})
 		if refused != nil {
 			return *refused
 		}
@@ -319,9 +319,9 @@ func (t *turn) patchingOf(c *heddlev1.ToolCall, parsed tool.Call) *patching {
 	return nil
 }
 
-// closeItem completes an item of which nothing ran.
-func (t *turn) closeItem(item *heddlev1.Item, status heddlev1.ItemStatus, why *heddlev1.ActionError) {
-	item.Status, item.CompletedAtMs = status, t.agent.now()
+// failItem completes an item of which nothing ran.
+func (t *turn) failItem(item *heddlev1.Item, why *heddlev1.ActionError) {
+	item.Status, item.CompletedAtMs = heddlev1.ItemStatus_ITEM_STATUS_FAILED, t.agent.now()
 	if ce := item.GetCommandExecution(); ce != nil {
 		ce.Error = why
 	}

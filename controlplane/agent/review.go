@@ -16,7 +16,7 @@ const reviewInterrupted = "The review was interrupted before it was finished."
 
 // enterReview shows that a review begins and tells the reviewer what to do. The
 // reviewer starts from an empty history.
-func (t *turn) enterReview() error {
+func (t *turn) enterReview() {
 	task := t.row.GetTask().GetReview()
 	if !t.reviewing {
 		t.reviewing = true
@@ -25,7 +25,6 @@ func (t *turn) enterReview() error {
 	if len(t.history) == 0 {
 		t.record(t.remember(prompt.Review(t.surroundings(), task.GetPrompt())...))
 	}
-	return nil
 }
 
 func reviewItem(entered bool, text string) *heddlev1.Item {

@@ -220,7 +220,7 @@ func (s *step) begin(e model.ItemStarted) {
 	if s.open[e.ID] != nil || e.Kind == model.KindToolCall {
 		return
 	}
-	item := &heddlev1.Item{Id: s.t.itemID(e.ID), TurnId: s.t.id(), StartedAtMs: s.t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS}
+	item := s.t.begunItem(e.ID)
 	switch e.Kind {
 	case model.KindMessage:
 		item.Content = &heddlev1.Item_AgentMessage{AgentMessage: &heddlev1.AgentMessage{Phase: e.Phase}}

@@ -54,10 +54,8 @@ func (t *turn) agentCall(c *heddlev1.ToolCall, args *tool.Agents) *call {
 	if args.Name == tool.NameSpawnAgent {
 		a.ReceiverThreadIds = []string{newID()}
 	}
-	r := &agentRun{t: t, args: args, item: &heddlev1.Item{
-		Id: t.itemID(c.GetCallId()), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS,
-		Content: &heddlev1.Item_AgentCall{AgentCall: a},
-	}}
+	r := &agentRun{t: t, args: args, item: t.begunItem(c.GetCallId())}
+	r.item.Content = &heddlev1.Item_AgentCall{AgentCall: a}
 	return &call{req: c, events: []*heddlev1.Event{itemStarted(r.item)}, do: r.run, skip: func() { r.close(false) }}
 }
 

@@ -315,6 +315,11 @@ func turnError(err error) *heddlev1.TurnError {
 	return &heddlev1.TurnError{Message: strings.ToValidUTF8(err.Error(), "\uFFFD"), Kind: kind}
 }
 
+// begunItem is an item in progress, under the model's id for it if that is free.
+func (t *turn) begunItem(id string) *heddlev1.Item {
+	return &heddlev1.Item{Id: t.itemID(id), TurnId: t.id(), StartedAtMs: t.agent.now(), Status: heddlev1.ItemStatus_ITEM_STATUS_IN_PROGRESS}
+}
+
 // itemID is the model's id for an item, or one of ours where the thread has an
 // item with that id already.
 func (t *turn) itemID(id string) string {
