@@ -3,7 +3,6 @@ package dispatch
 import (
 	"fmt"
 
-	"github.com/heddle-dev/heddle/controlplane/lease"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 )
@@ -17,15 +16,14 @@ type fenced interface {
 // admit is the one place where a message is checked: it must come over the
 // executor's current session, under a lease that this executor holds and under
 // that lease's epoch. mu is held.
-func (d *Dispatcher) admit(s *session, m fenced) (lease.Lease, error) {
+func (d *Dispatcher) admit(s *session, m fenced) error {
 	if s.ex.session != s || s.ended() {
-		return lease.Lease{}, errdefs.New(errdefs.StaleEpoch, "session %s of executor %s is over", s.id, s.ex.id)
+		return errdefs.New(errdefs.StaleEpoch, "session %s of executor %s is over", s.id, s.ex.id)
 	}
-	l, err := d.lessor.Check(s.ex.id, m.GetLeaseId(), m.GetEpoch())
-	if err != nil {
-		return lease.Lease{}, errdefs.New(errdefs.StaleEpoch, "%w", err)
+	if _, err := d.lessor.Check(s.ex.id, m.GetLeaseId(), m.GetEpoch()); err != nil {
+		return errdefs.New(errdefs.StaleEpoch, "%w", err)
 	}
-	return l, nil
+	return nil
 }
 
 // handle takes one message. An error ends the session; a stale message is
@@ -40,7 +38,7 @@ func (d *Dispatcher) handle(s *session, m *executorv1.ConnectRequest) error {
 	case *executorv1.ConnectRequest_RenewAck:
 		d.renewAck(s, k.RenewAck.GetRound())
 	case *executorv1.ConnectRequest_LeaseReleased:
-		if _, err := d.admit(s, k.LeaseReleased); err != nil {
+		if err := d.admit(s, k.LeaseReleased); err != nil {
 			d.refuse(s, "lease_released", "", err)
 			return nil
 		}
@@ -120,7 +118,7 @@ type about interface {
 // for after a start, and no higher epoch was granted for its scope: the clock
 // has no say.
 func (d *Dispatcher) follow(s *session, m about) (*action, error) {
-	_, stale := d.admit(s, m)
+	stale := d.admit(s, m)
 	a := d.actions[m.GetActionId()]
 	switch {
 	case a == nil && (!d.swept || d.claims[m.GetActionId()] != nil):

@@ -63,13 +63,6 @@ func (e *Incarnations) Next(ctx context.Context, scope string) (uint64, error) {
 	return e.incarnation<<counterBits | e.counter, nil
 }
 
-// Incarnation is the number of this run, from 1.
-func (e *Incarnations) Incarnation() uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.incarnation
-}
-
 func (e *Incarnations) raise(ctx context.Context) error {
 	old, err := e.meta.Meta(ctx, MetaKey)
 	if err != nil {

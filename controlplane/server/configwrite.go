@@ -40,16 +40,14 @@ func (s *catalogService) WriteConfig(ctx context.Context, r *heddlev1.WriteConfi
 	if err != nil {
 		return nil, errdefs.New(errdefs.Internal, "%w", err)
 	}
-	resp := &heddlev1.WriteConfigResponse{Version: done.Version, File: done.Path}
-	resp.Overridden, err = s.overridden(caller, edits)
-	return resp, err
+	return &heddlev1.WriteConfigResponse{Version: done.Version, File: done.Path, Overridden: s.overridden(caller, edits)}, nil
 }
 
-// overridden finds the first key whose value another layer decides.
-func (s *catalogService) overridden(caller string, edits []config.Edit) (*heddlev1.ConfigOverridden, error) {
+// overridden finds the first key whose value another layer decides, nil for none.
+func (s *catalogService) overridden(caller string, edits []config.Edit) *heddlev1.ConfigOverridden {
 	c, err := s.cfg.Settings.Load(caller, "", nil)
 	if err != nil {
-		return nil, nil // what was written is not in force, which turns will say
+		return nil // what was written is not in force, which turns will say
 	}
 	for _, e := range edits {
 		effective := c.Value(e.Key)
@@ -65,7 +63,7 @@ func (s *catalogService) overridden(caller string, edits []config.Edit) (*heddle
 		if err != nil {
 			continue // a date, which the client protocol has no form for
 		}
-		return &heddlev1.ConfigOverridden{Key: e.Key, Layer: &heddlev1.ConfigLayer{Kind: l.Kind, File: l.File, Version: l.Version}, Effective: value}, nil
+		return &heddlev1.ConfigOverridden{Key: e.Key, Layer: &heddlev1.ConfigLayer{Kind: l.Kind, File: l.File, Version: l.Version}, Effective: value}
 	}
-	return nil, nil
+	return nil
 }

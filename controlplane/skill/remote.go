@@ -21,24 +21,24 @@ import (
 type Remote func(ctx context.Context, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error)
 
 // do runs an operation; what failed in it is an error.
-func (r Remote) do(ctx context.Context, op *heddlev1.FileOperation) ([]byte, *heddlev1.FileOutcome, error) {
+func (r Remote) do(ctx context.Context, op *heddlev1.FileOperation) ([]byte, error) {
 	out, outcome, err := r(ctx, op)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	switch f := outcome.GetFault(); {
 	case f == nil:
-		return out, outcome, nil
+		return out, nil
 	case f.GetErrno() == int32(syscall.ENOENT) || f.GetErrno() == int32(syscall.ENOTDIR):
-		return nil, nil, fs.ErrNotExist
+		return nil, fs.ErrNotExist
 	default:
-		return nil, nil, errors.New(f.GetMessage())
+		return nil, errors.New(f.GetMessage())
 	}
 }
 
 // Folders implements FS.
 func (r Remote) Folders(ctx context.Context, dir string) ([]string, error) {
-	out, _, err := r.do(ctx, &heddlev1.FileOperation{Operation: &heddlev1.FileOperation_ListDirectory{ListDirectory: &heddlev1.DirectoryList{Path: dir}}})
+	out, err := r.do(ctx, &heddlev1.FileOperation{Operation: &heddlev1.FileOperation_ListDirectory{ListDirectory: &heddlev1.DirectoryList{Path: dir}}})
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +61,13 @@ func (r Remote) Folders(ctx context.Context, dir string) ([]string, error) {
 
 // Read implements FS.
 func (r Remote) Read(ctx context.Context, path string, limit int64) ([]byte, error) {
-	out, _, err := r.do(ctx, &heddlev1.FileOperation{Operation: &heddlev1.FileOperation_Read{Read: &heddlev1.FileRead{Path: path, MaxBytes: limit}}})
+	out, err := r.do(ctx, &heddlev1.FileOperation{Operation: &heddlev1.FileOperation_Read{Read: &heddlev1.FileRead{Path: path, MaxBytes: limit}}})
 	return out, err
 }
 
 // Exists implements FS.
 func (r Remote) Exists(ctx context.Context, path string) (bool, error) {
-	_, _, err := r.do(ctx, &heddlev1.FileOperation{Operation: &heddlev1.FileOperation_Stat{Stat: &heddlev1.FileStat{Path: path}}})
+	_, err := r.do(ctx, &heddlev1.FileOperation{Operation: &heddlev1.FileOperation_Stat{Stat: &heddlev1.FileStat{Path: path}}})
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

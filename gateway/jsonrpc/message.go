@@ -166,15 +166,6 @@ func EncodeRequest(id ID, method string, params any) ([]byte, error) {
 	}{json.RawMessage(id.text), method, params})
 }
 
-// EncodeNotification makes a notification stamped with emittedAtMs.
-func EncodeNotification(method string, params any, emittedAtMs int64) ([]byte, error) {
-	return Marshal(struct {
-		Method      string `json:"method"`
-		Params      any    `json:"params"`
-		EmittedAtMs int64  `json:"emittedAtMs"`
-	}{method, params, emittedAtMs})
-}
-
 // HeadID finds the id of a message of which only the beginning is known.
 func HeadID(head []byte) (ID, bool) {
 	dec := json.NewDecoder(bytes.NewReader(head))

@@ -38,12 +38,6 @@ func removeTree(dir string) error {
 	return os.Remove(dir)
 }
 
-// Populated reports whether a cgroup v2 directory holds live processes.
-func Populated(dir string) bool {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
-	return err == nil && strings.Contains(string(b), "populated 1")
-}
-
 // SweepBoxes removes the cgroups of the sandboxes in an owner's state directory whose keeper was killed. Their
 // processes end with their guest, which may take a moment.
 func SweepBoxes(ownerDir string) {

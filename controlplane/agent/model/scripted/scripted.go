@@ -7,9 +7,8 @@ package scripted
 
 import (
 	"context"
-	"embed"
+	_ "embed" // the built-in script
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strings"
 	"sync"
@@ -31,20 +30,8 @@ const maxThreads = 4096
 //go:embed demo/demo.yaml
 var demo []byte
 
-//go:embed demo/workspace
-var demoWorkspace embed.FS
-
 // Demo is the source of the built-in script.
 func Demo() []byte { return append([]byte(nil), demo...) }
-
-// DemoWorkspace holds the files that the built-in script works on.
-func DemoWorkspace() fs.FS {
-	sub, err := fs.Sub(demoWorkspace, "demo/workspace")
-	if err != nil {
-		return demoWorkspace
-	}
-	return sub
-}
 
 // Client implements model.Client by playing a script. Safe for concurrent use; it
 // holds the position of each thread, so that one client should serve a thread for

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"regexp"
 	"strings"
@@ -262,7 +261,7 @@ func TestParseErrors(t *testing.T) {
 // The built-in demo, played against what its tools really print.
 func TestDemo(t *testing.T) {
 	for _, name := range []string{"sum.sh", "test.sh"} {
-		if _, err := fs.Stat(DemoWorkspace(), name); err != nil {
+		if _, err := os.Stat("demo/workspace/" + name); err != nil {
 			t.Error(err)
 		}
 	}
