@@ -17,6 +17,7 @@ import (
 type step struct {
 	say  string
 	call string // tool name
+	of   string // its namespace
 	args any    // its arguments
 	// The message comes in so many parts, with a pause after each.
 	parts int
@@ -118,6 +119,9 @@ func reply(w http.ResponseWriter, s step, n int) {
 	if s.call != "" {
 		args, _ := json.Marshal(s.args)
 		item = map[string]any{"type": "function_call", "id": fmt.Sprintf("fc_%d", n), "call_id": fmt.Sprintf("call_%d", n), "name": s.call, "arguments": string(args)}
+		if s.of != "" {
+			item["namespace"] = s.of
+		}
 		send(map[string]any{"type": "response.output_item.added", "output_index": 0, "item": map[string]any{
 			"type": "function_call", "id": item["id"], "call_id": item["call_id"], "name": s.call, "arguments": ""}})
 	} else {
