@@ -55,7 +55,7 @@ demo: build ## Run the main job: a scripted turn in a sandbox, checked from outs
 
 .PHONY: test
 test: build ## Run the tests, the sandbox included
-	HEDDLE_GUEST=$(CURDIR)/$(GUEST) CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) $(or $(PACKAGES),./...)
+	HEDDLE_GUEST=$(CURDIR)/$(GUEST) CGO_ENABLED=0 $(GO) test -timeout 18m $(TEST_FLAGS) $(or $(PACKAGES),./...)
 
 .PHONY: test-race
 test-race: $(GUEST) ## Run the tests under the race detector

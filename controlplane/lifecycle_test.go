@@ -70,6 +70,26 @@ func TestP13ForkNameDelete(t *testing.T) {
 		t.Fatal(fork, err)
 	}
 	fid := fork.GetThread().GetId()
+	// What it has used is what was used up to its cut, also for a fork of a fork.
+	whole, err := r.threads.ForkThread(ctx, &heddlev1.ForkThreadRequest{ThreadId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.threads.ForkThread(ctx, &heddlev1.ForkThreadRequest{ThreadId: whole.GetThread().GetId(), LastTurnId: first.GetId()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := whole.GetThread().GetTokenUsage().GetTotal().GetTotalTokens()
+	for _, f := range []*heddlev1.Thread{fork.GetThread(), again.GetThread()} {
+		if used := f.GetTokenUsage().GetTotal().GetTotalTokens(); used == 0 || 2*used != all {
+			t.Errorf("the fork has used %d tokens of the %d of its source", used, all)
+		}
+	}
+	for _, f := range []string{again.GetThread().GetId(), whole.GetThread().GetId()} {
+		if _, err := r.threads.DeleteThread(ctx, &heddlev1.DeleteThreadRequest{ThreadId: f}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	page, err := r.threads.ListTurns(ctx, &heddlev1.ListTurnsRequest{ThreadId: fid})
 	if err != nil || len(page.GetTurns()) != 1 || page.GetTurns()[0].GetTurn().GetId() != first.GetId() {
 		t.Fatal(page, err)

@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/google/uuid"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/controlplane/store"
@@ -30,6 +29,10 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	if err != nil {
 		return nil, err
 	}
+	usage, err := s.usageAt(ctx, source, last)
+	if err != nil {
+		return nil, err
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
@@ -40,14 +43,14 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	row := &heddlev1.Thread{
 		Id: id.String(), Principal: source.GetPrincipal(), Ephemeral: r.GetEphemeral(), State: heddlev1.ThreadState_THREAD_STATE_IDLE,
 		ForkedFromId: source.GetId(), ForkedLastTurnId: last, Preview: source.GetPreview(),
-		Settings: agent.MergeSettings(source.GetSettings(), patch), TokenUsage: proto.CloneOf(source.GetTokenUsage()),
+		Settings: agent.MergeSettings(source.GetSettings(), patch), TokenUsage: usage,
 		Source: cmp.Or(r.GetSource(), source.GetSource()), ThreadSource: cmp.Or(r.GetThreadSource(), source.GetThreadSource()),
 		Originator: cmp.Or(r.GetOriginator(), source.GetOriginator()), Version: cmp.Or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
 	}
 	row.Places = source.GetPlaces()
 	if r.GetBeforeTurnId() != "" && last == "" {
 		// It has nothing of its source but the settings.
-		row.Preview, row.TokenUsage = "", nil
+		row.Preview = ""
 	}
 	if source.GetProjectId() != "" {
 		s.organizing.Lock()

@@ -222,6 +222,15 @@ func (a *appServer) count(method string) int {
 	return n
 }
 
+// checkOrder checks what the client was shown of turns and items.
+func (a *appServer) checkOrder() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, fault := range order(a.messages) {
+		a.w.t.Errorf("what a client was shown: %s", fault)
+	}
+}
+
 // close ends the server as a client does: by closing its input.
 func (a *appServer) close() {
 	if a.closed {
@@ -229,6 +238,7 @@ func (a *appServer) close() {
 	}
 	a.closed = true
 	defer a.wire.finish()
+	defer a.checkOrder()
 	_ = a.in.Close()
 	done := make(chan struct{})
 	go func() { _ = a.cmd.Wait(); close(done) }()

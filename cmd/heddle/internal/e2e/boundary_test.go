@@ -75,10 +75,17 @@ func TestX3DeniedEscalation(t *testing.T) {
 	w := newWorld(t, newModel(t, map[string][]step{"ESC": {
 		{call: "exec_command", args: map[string]any{"cmd": "touch /etc/x", "sandbox_permissions": "require_escalated", "justification": "need it"}},
 		{say: "I was not allowed to"},
+	}, "THEN": {
+		{call: "exec_command", args: map[string]any{"cmd": "touch /etc/x", "sandbox_permissions": "require_escalated", "justification": "need it"}},
+		run("touch here"), {say: "did it otherwise"},
 	}}))
 	got := w.exec("ESC")
-	if got.code == 0 {
-		t.Errorf("exit 0 although the only action was refused\n%s", got.stderr)
+	if got.code != 1 || !strings.Contains(got.stderr, "the last action was refused") || got.stdout != "I was not allowed to\n" || there("/etc/x") {
+		t.Errorf("exit %d, %q although the only action was refused\n%s", got.code, got.stdout, got.stderr)
+	}
+	// Work that went on after a refusal is no failure.
+	if got := w.exec("THEN"); got.code != 0 || got.stdout != "did it otherwise\n" {
+		t.Errorf("exit %d, %q although the work was done\n%s", got.code, got.stdout, got.stderr)
 	}
 }
 

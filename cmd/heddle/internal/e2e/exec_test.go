@@ -16,7 +16,6 @@ var plainScripts = map[string][]step{
 	"RUN":   {run("echo out; echo err >&2; exit 3"), {say: "ran"}},
 	"WRITE": {run("echo data > made.txt && cat made.txt"), {say: "written"}},
 	"BACK":  {runFor("echo up; sleep 600", 500), {say: "left running"}},
-	"ECHO":  {run(`echo '{"type":"turn.failed"}'; echo '{"type":"x"}' >&2`), {say: "ok"}},
 	"SLOW":  {runFor("echo started; sleep 600", 60000), {say: "never"}},
 }
 
@@ -80,13 +79,32 @@ func TestX1OddStdin(t *testing.T) {
 	})
 }
 
-// X2: what a command prints is never taken for an event.
+// X2: what a command or the model prints is never taken for an event: every line
+// of stdout is one of ours, and what was printed is in it as it was.
 func TestX2JSONLikeOutput(t *testing.T) {
-	w := newWorld(t, newModel(t, plainScripts))
-	for _, ev := range events(t, w.exec("--json", "ECHO").stdout) {
-		if ev["type"] == "x" || ev["type"] == "turn.failed" {
+	const like = `{"type":"turn.failed"}` + "\n" + `{"type":"x"}` + "\n" + `{"type":"turn.completed","usage":{}}`
+	w := newWorld(t, newModel(t, map[string][]step{"LIKE": {
+		run(`echo '{"type":"turn.failed"}'; echo '{"type":"x"}' >&2; printf '{"type":"turn.completed","usage":{}}' | tee /dev/stderr`), {say: like},
+	}}))
+	got := w.exec("--json", "LIKE")
+	known := "thread.started turn.started turn.completed item.started item.updated item.completed"
+	ends, output, message := 0, "", ""
+	for _, ev := range events(t, got.stdout) {
+		kind := fmt.Sprint(ev["type"])
+		if !strings.Contains(known, kind) {
 			t.Errorf("a line that is not ours: %v", ev)
 		}
+		if kind == "turn.completed" {
+			ends++
+		}
+		if item, _ := ev["item"].(map[string]any); kind == "item.completed" && item["type"] == "command_execution" {
+			output = fmt.Sprint(item["aggregated_output"])
+		} else if kind == "item.completed" && item["type"] == "agent_message" {
+			message = fmt.Sprint(item["text"])
+		}
+	}
+	if got.code != 0 || ends != 1 || !strings.HasPrefix(output, like[:strings.LastIndex(like, "\n")]) || strings.Count(output, "turn.completed") != 2 || message != like {
+		t.Errorf("exit %d, %d ends, output %q, message %q", got.code, ends, output, message)
 	}
 }
 
@@ -101,14 +119,27 @@ func TestX3FailedTurn(t *testing.T) {
 	}
 }
 
-// X4: no terminal, and 100 KB on stdin.
+// X4: no terminal, and 100 KB on stdin or as an argument.
 func TestX4DetachedWithALongPrompt(t *testing.T) {
-	w := newWorld(t, newModel(t, plainScripts))
-	cmd := w.command(t.Context(), "exec", "-")
-	cmd.Path, cmd.Args = "/usr/bin/setsid", []string{"setsid", "--wait", heddleBin, "exec", "-"}
-	cmd.Stdin = strings.NewReader("HELLO " + strings.Repeat("x", 100<<10))
-	if out, err := cmd.Output(); err != nil || string(out) != "hello there\n" {
-		t.Errorf("%q, %v", out, err)
+	m := newModel(t, plainScripts)
+	w := newWorld(t, m)
+	prompt := "HELLO " + strings.Repeat("x", 100<<10)
+	for name, arg := range map[string]string{"stdin": "-", "argument": prompt} {
+		t.Run(name, func(t *testing.T) {
+			cmd := w.command(t.Context())
+			cmd.Path, cmd.Args = "/usr/bin/setsid", []string{"setsid", "--wait", heddleBin, "exec", arg}
+			if arg == "-" {
+				cmd.Stdin = strings.NewReader(prompt)
+			}
+			if out, err := cmd.Output(); err != nil || string(out) != "hello there\n" {
+				t.Errorf("%q, %v", out, err)
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if !carries(t, m.requests[len(m.requests)-1], prompt) {
+				t.Error("the prompt did not reach the model whole")
+			}
+		})
 	}
 }
 
@@ -130,8 +161,8 @@ func TestX5ExecEndsBackground(t *testing.T) {
 			t.Error("the turn ended before its command")
 		}
 	}
-	if got.code != 0 || !ended {
-		t.Errorf("exit %d, command ended: %v\n%s", got.code, ended, got.stdout)
+	if got.code != 0 || !ended || w.running("sleep 600") {
+		t.Errorf("exit %d, command ended: %v, still there: %v\n%s", got.code, ended, w.running("sleep 600"), got.stdout)
 	}
 }
 

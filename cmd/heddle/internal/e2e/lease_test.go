@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,4 +149,38 @@ func TestD6StarvedProcessesKeepTheirWork(t *testing.T) {
 			app.close()
 		})
 	}
+}
+
+// D4: a command that no executor takes ends with the reason, for the client and
+// for the model; the turn goes on, and the next command runs once there is one.
+func TestD4NoExecutorIsTold(t *testing.T) {
+	t.Parallel() // it waits
+	m := newModel(t, map[string][]step{"RUN": {runFor("echo never >never.txt", 25000), {say: "no luck"}}, "NOW": {run("echo now >now.txt"), {say: "done"}}})
+	w := newWorld(t, m)
+	address := freePort(t)
+	w.role("controlplane", "--listen", address)
+	w.awaitPort(address)
+	app := w.client("gateway", "--connect", address, "--listen", "stdio://")
+	thread := app.startThread()
+	if status := app.awaitTurn(app.startTurn(thread, "RUN"), 60*time.Second); status != "completed" {
+		t.Errorf("the turn is %s", status)
+	}
+	cmds := app.completed("commandExecution")
+	if len(cmds) != 1 || cmds[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(cmds[0]["aggregatedOutput"]), "no executor is connected") {
+		t.Errorf("commands: %v", cmds)
+	}
+	m.mu.Lock()
+	told := m.requests[len(m.requests)-1]
+	m.mu.Unlock()
+	if _, output, _ := strings.Cut(told, `"function_call_output"`); !strings.Contains(output, "no executor is connected") {
+		t.Errorf("the model was told %.400s", output)
+	}
+	w.role("executor", "--connect", address, "--state-dir", filepath.Join(w.home, "executor-a"), "--id", "a")
+	if status := app.awaitTurn(app.startTurn(thread, "NOW"), 60*time.Second); status != "completed" || !there(filepath.Join(w.workspace, "now.txt")) {
+		t.Errorf("the turn with an executor is %s", status)
+	}
+	if there(filepath.Join(w.workspace, "never.txt")) {
+		t.Error("the command that was given up ran")
+	}
+	app.close()
 }
