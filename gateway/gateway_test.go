@@ -193,7 +193,7 @@ func TestRefusals(t *testing.T) {
 		{"thread/start", message{"sandbox": "sometimes"}, -32600, "Invalid request: unknown variant `sometimes`, expected one of `read-only`, `workspace-write`, `danger-full-access`"},
 		{"thread/start", message{"dynamicTools": []any{}}, -32600, "thread/start.dynamicTools requires experimentalApi capability"},
 		{"thread/search", message{"searchTerm": "x"}, -32600, "thread/search requires experimentalApi capability"},
-		{"plugin/list", message{}, -32600, "plugin/list is not supported by this server"},
+		{"plugin/read", message{}, -32600, "plugin/read is not supported by this server"},
 		{"command/exec", message{"command": []any{}}, -32600, "command must not be empty"},
 		{"command/exec", message{"command": []any{"x"}, "sandboxPolicy": message{"type": "workspaceWrite", "writableRoots": []any{"rel"}}}, -32600, "Invalid request: AbsolutePathBuf deserialized without a base path"},
 		{"model/list", message{"cursor": "bogus"}, -32600, "invalid cursor: bogus"},

@@ -247,7 +247,7 @@ func TestP8ApprovalOutlivesItsConnection(t *testing.T) {
 	if ask["id"] != float64(5) {
 		t.Errorf("request id %v", ask["id"])
 	}
-	want := `{"availableDecisions":["accept",{"acceptWithExecpolicyAmendment":{"execpolicy_amendment":["touch","a"]}},"cancel"],"command":"touch a","commandActions":[],"cwd":"/work","environmentId":null,"itemId":"call_1","kind":"command","proposedExecpolicyAmendment":["touch","a"],"reason":"please","startedAtMs":5500,"threadId":"T","turnId":"U"}`
+	want := `{"availableDecisions":["accept",{"acceptWithExecpolicyAmendment":{"execpolicy_amendment":["touch","a"]}},"cancel"],"command":"touch a","commandActions":[],"cwd":"/work","environmentId":"local","itemId":"call_1","kind":"command","proposedExecpolicyAmendment":["touch","a"],"reason":"please","startedAtMs":5500,"threadId":"T","turnId":"U"}`
 	got, err := json.Marshal(params(ask))
 	if err != nil {
 		t.Fatal(err)

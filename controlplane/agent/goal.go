@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -24,7 +25,7 @@ const (
 
 var goalStates = []string{goalActive, goalPaused, goalBlocked, goalUsageLimited, goalBudgetLimited, goalComplete}
 
-const maxObjective = 16 << 10
+const maxObjective = 4000
 
 // GoalPatch changes a goal; empty fields keep what there is.
 type GoalPatch struct {
@@ -73,13 +74,13 @@ func (lt *live) patchedGoal(p GoalPatch, now int64) (*heddlev1.Goal, error) {
 	}
 	switch {
 	case g.GetObjective() == "":
-		return nil, errdefs.New(errdefs.InvalidArgument, "a new goal needs an objective")
-	case len(g.GetObjective()) > maxObjective:
-		return nil, errdefs.New(errdefs.InvalidArgument, "the objective has %d bytes, the limit is %d", len(g.GetObjective()), maxObjective)
+		return nil, errdefs.New(errdefs.InvalidArgument, "cannot update goal for thread %s: no goal exists", lt.id)
+	case utf8.RuneCountInString(g.GetObjective()) > maxObjective:
+		return nil, errdefs.New(errdefs.InvalidArgument, "goal objective must be at most %d characters", maxObjective)
 	case p.Status != "" && !slices.Contains(goalStates, p.Status):
 		return nil, errdefs.New(errdefs.InvalidArgument, "goal status %q is not known", p.Status)
 	case p.Budget != nil && *p.Budget <= 0:
-		return nil, errdefs.New(errdefs.InvalidArgument, "goal budgets must be positive")
+		return nil, errdefs.New(errdefs.InvalidArgument, "goal budgets must be positive when provided")
 	}
 	if p.Status != "" {
 		g.Status = p.Status

@@ -374,8 +374,13 @@ func MergeSettings(base, patch *heddlev1.ThreadSettings) *heddlev1.ThreadSetting
 	if patch.GetConfig() != nil {
 		merged.Config = nil
 	}
-	if patch.GetCollaborationMode() != nil {
+	if mode := patch.GetCollaborationMode(); mode != nil {
 		merged.CollaborationMode = nil
+		// A mode brings its effort along, and none is the model's default.
+		effort, named := mode.GetFields()["settings"].GetStructValue().GetFields()["reasoning_effort"]
+		if named && effort.GetStringValue() == "" {
+			merged.ReasoningEffort = ""
+		}
 	}
 	if patch.GetDynamicTools() != nil {
 		merged.DynamicTools = nil

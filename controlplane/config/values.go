@@ -101,8 +101,14 @@ func (c *Config) ReasoningSummary() string { return c.str("model_reasoning_summa
 // Verbosity is empty when unset.
 func (c *Config) Verbosity() string { return c.str("model_verbosity") }
 
-// ServiceTier is empty when unset.
-func (c *Config) ServiceTier() string { return c.str("service_tier") }
+// ServiceTier is empty when unset. The tier that people call fast is priority for
+// the model's service.
+func (c *Config) ServiceTier() string {
+	if tier := c.str("service_tier"); tier != "fast" {
+		return tier
+	}
+	return "priority"
+}
 
 // DeveloperInstructions is empty when unset.
 func (c *Config) DeveloperInstructions() string { return c.str("developer_instructions") }

@@ -148,6 +148,10 @@ func validate(path string, old, data []byte) error {
 	if err != nil {
 		return refused(CodeValidation, "Invalid configuration: %s: %v", path, err)
 	}
+	if name := missingProfile(after); name != "" && name != missingProfile(before) {
+		// With it nothing that reads the config would work.
+		return refused(CodeValidation, "Invalid configuration: profile: there is no [profiles.%s] table; write the table first", joinKey([]string{name}))
+	}
 	known := check(schema(), before, nil)
 	for _, p := range check(schema(), after, nil) {
 		same := slices.ContainsFunc(known, func(o problem) bool { return o.what == p.what && slices.Equal(o.path, p.path) })
@@ -156,6 +160,19 @@ func validate(path string, old, data []byte) error {
 		}
 	}
 	return nil
+}
+
+// missingProfile is the profile that a file chooses and does not have, empty for
+// none.
+func missingProfile(tree map[string]any) string {
+	name, _ := tree["profile"].(string)
+	if name == "" {
+		return ""
+	}
+	if _, ok := lookup(tree, "profiles", name).(map[string]any); ok {
+		return ""
+	}
+	return name
 }
 
 // replaceFile puts new content in the place of old, whole and durable. It is

@@ -70,7 +70,7 @@ func (s *turnService) StartReview(ctx context.Context, r *heddlev1.StartReviewRe
 	if err != nil {
 		return nil, err
 	}
-	return &heddlev1.StartReviewResponse{Turn: turn}, nil
+	return &heddlev1.StartReviewResponse{Turn: turn, Label: task.GetHint()}, nil
 }
 
 // reviewTask is what a reviewer is asked for a target.

@@ -308,7 +308,7 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 	shell := c.FeatureOn("shell_tool")
 	rt := &agent.Runtime{
 		Client: client, Model: info, Warning: warning, Provider: p.ID,
-		ServiceTier:      s.GetServiceTier(),
+		ServiceTier:      requestTier(s),
 		StreamMaxRetries: p.StreamMaxRetries, AutoCompactLimit: info.AutoCompactLimit, CompactPrompt: c.CompactPrompt(),
 		Env:             commandEnv(config.FilterEnv(c.EnvPolicy(), env)),
 		ApprovalTimeout: r.cfg.ApprovalTimeout,
@@ -378,6 +378,15 @@ func commandEnv(env []string) []string {
 		out = append(out, k+"="+m[k])
 	}
 	return out
+}
+
+// requestTier is the tier that a model is asked with; none asks for the service's
+// default, which not every service knows by a name.
+func requestTier(s *heddlev1.ThreadSettings) string {
+	if s.GetServiceTier() == "default" {
+		return ""
+	}
+	return s.GetServiceTier()
 }
 
 func fill(field *string, value string) {

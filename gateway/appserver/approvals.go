@@ -27,8 +27,11 @@ func approvalRequest(a *heddlev1.Approval, extended bool) (method string, params
 	if method, params := toolRequest(a); method != "" {
 		return method, params
 	}
+	if _, given := out["reason"]; !given && a.GetCommand() == nil {
+		out["reason"] = nil
+	}
 	if p := a.GetPermissions(); p != nil {
-		out["environmentId"], out["cwd"], out["permissions"] = nil, p.GetCwd(), protocol.PermissionsAsked(p)
+		out["environmentId"], out["cwd"], out["permissions"] = localEnvironment, p.GetCwd(), protocol.PermissionsAsked(p)
 		return "item/permissions/requestApproval", out
 	}
 	if f := a.GetFileChange(); f != nil {
@@ -39,7 +42,7 @@ func approvalRequest(a *heddlev1.Approval, extended bool) (method string, params
 		return "item/fileChange/requestApproval", out
 	}
 	c := a.GetCommand()
-	out["kind"], out["environmentId"] = "command", nil
+	out["kind"], out["environmentId"] = "command", localEnvironment
 	out["command"], out["cwd"] = protocol.Clip(c.GetCommand()), c.GetCwd()
 	out["commandActions"] = protocol.FromActions(c.GetActions())
 	if n := c.GetNetwork(); n != nil {

@@ -26,6 +26,8 @@ type wireModel struct {
 	Upgrade                   *string   `json:"upgrade"`
 	UpgradeInfo               *struct{} `json:"upgradeInfo"`
 	AvailabilityNux           *struct{} `json:"availabilityNux"`
+	AvailableAccessPrograms   *struct{} `json:"availableAccessPrograms"`
+	ModelSpecialty            *string   `json:"modelSpecialty"`
 }
 
 // effortText says what a reasoning effort means.

@@ -14,7 +14,7 @@ import (
 )
 
 // localEnvironment is the id of the executors without a label of their own.
-const localEnvironment = "local"
+const localEnvironment = protocol.LocalEnvironment
 
 // environmentLabel is the label that gives executors another environment's id.
 const environmentLabel = "environment"

@@ -50,11 +50,14 @@ func (s *Server) initialize(_ context.Context, r *call, p *protocol.InitializePa
 	return out, nil
 }
 
+// remoteControl is the state of what heddle does not have.
+func (s *Server) remoteControl() list {
+	return list{"status": "disabled", "serverName": "heddle", "installationId": s.session.ID(), "environmentId": nil}
+}
+
 // greet sends what every connection is told first.
 func (s *Server) greet(c *client) {
-	c.tell("remoteControl/status/changed", map[string]any{
-		"status": "disabled", "serverName": "heddle", "installationId": s.session.ID(), "environmentId": nil,
-	})
+	c.tell("remoteControl/status/changed", s.remoteControl())
 	attached, err := s.session.Attached(c.ctx)
 	if err != nil {
 		if c.ctx.Err() == nil {

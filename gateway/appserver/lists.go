@@ -49,8 +49,8 @@ func (s *Server) threadList(ctx context.Context, _ *call, p *protocol.ThreadList
 		return nil, err
 	}
 	none := list{"data": []any{}, "nextCursor": nil, "backwardsCursor": nil, "readStates": list{}}
-	if p.AncestorThreadID != nil || p.AttachedTo != nil {
-		// There are no attached threads here.
+	if p.AncestorThreadID != nil || p.AttachedTo != nil || p.Cwd != nil && len(*p.Cwd) == 0 {
+		// There are no attached threads here, and none is in no folder.
 		return none, nil
 	}
 	if err := s.checkGroups(ctx, p); err != nil {

@@ -1,6 +1,7 @@
 package appserver
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -36,6 +37,15 @@ func profileSummaries() []any {
 		out = append(out, list{"id": p.id, "description": p.description, "allowed": true})
 	}
 	return out
+}
+
+// profileList pages the named policies.
+func (s *Server) profileList(_ context.Context, _ *call, p *protocol.ProfilesParams) (any, error) {
+	page, next, err := pageOf(profileSummaries(), p.Cursor, p.Limit, maxPage)
+	if err != nil {
+		return nil, err
+	}
+	return list{"data": page, "nextCursor": next}, nil
 }
 
 func modeOfProfile(id string) (protocol.SandboxMode, error) {
@@ -83,6 +93,9 @@ func (s *Server) settle(settings *heddlev1.ThreadSettings, err error) (*heddlev1
 // sandboxOf reads the sandbox of a request: a mode or a profile. The rest of the
 // policy is left to the config.
 func sandboxOf(mode *protocol.SandboxMode, permissions *string) (*heddlev1.SandboxPolicy, error) {
+	if permissions != nil && mode != nil {
+		return nil, invalid("`permissions` cannot be combined with `sandbox`")
+	}
 	if permissions != nil {
 		m, err := modeOfProfile(*permissions)
 		if err != nil {
@@ -107,6 +120,29 @@ func setApproval(s *heddlev1.ThreadSettings, a *protocol.Approval) {
 	}
 }
 
+// defaultTier is the service tier of a thread whose client took the tier back.
+const defaultTier = "default"
+
+// tierOf reads a service tier; null takes back what was set. The tier that
+// clients call fast is priority for the model's service.
+func tierOf(n protocol.Nullable) string {
+	switch {
+	case n.Null:
+		return defaultTier
+	case n.Value == "fast":
+		return "priority"
+	}
+	return n.Value
+}
+
+// reviewerOf reads who answers approvals; guardian_subagent is an older name.
+func reviewerOf(r *protocol.Reviewer) string {
+	if text(r) == "guardian_subagent" {
+		return "auto_review"
+	}
+	return text(r)
+}
+
 // configOf reads the config overrides of a request.
 func configOf(raw *protocol.Object) (*structpb.Struct, error) {
 	if raw == nil {
@@ -128,8 +164,8 @@ func startSettings(p *protocol.ThreadStartParams) (*heddlev1.ThreadSettings, err
 		p.Cwd = &place
 	}
 	s := &heddlev1.ThreadSettings{
-		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
-		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
+		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: tierOf(p.ServiceTier),
+		ApprovalsReviewer: reviewerOf(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
 		DeveloperInstructions: text(p.DeveloperInstructions), Personality: text(p.Personality),
 	}
 	if s, err = finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config); err != nil {
@@ -190,8 +226,8 @@ func toolsOf(tools *[]protocol.DynamicTool) (*structpb.ListValue, error) {
 
 func resumeSettings(p *protocol.ThreadResumeParams) (*heddlev1.ThreadSettings, error) {
 	s := &heddlev1.ThreadSettings{
-		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
-		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
+		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: tierOf(p.ServiceTier),
+		ApprovalsReviewer: reviewerOf(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions),
 		DeveloperInstructions: text(p.DeveloperInstructions), Personality: text(p.Personality),
 	}
 	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config)
@@ -199,8 +235,8 @@ func resumeSettings(p *protocol.ThreadResumeParams) (*heddlev1.ThreadSettings, e
 
 func forkSettings(p *protocol.ThreadForkParams) (*heddlev1.ThreadSettings, error) {
 	s := &heddlev1.ThreadSettings{
-		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: text(p.ServiceTier),
-		ApprovalsReviewer: text(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions), DeveloperInstructions: text(p.DeveloperInstructions),
+		Cwd: text(p.Cwd), Model: text(p.Model), ModelProvider: text(p.ModelProvider), ServiceTier: tierOf(p.ServiceTier),
+		ApprovalsReviewer: reviewerOf(p.ApprovalsReviewer), BaseInstructions: text(p.BaseInstructions), DeveloperInstructions: text(p.DeveloperInstructions),
 	}
 	return finishSettings(s, p.ApprovalPolicy, p.Sandbox, p.Permissions, p.Config)
 }
@@ -214,12 +250,15 @@ func turnSettings(p *protocol.TurnStartParams) (*heddlev1.ThreadSettings, error)
 		p.Cwd = (*protocol.Path)(&place)
 	}
 	s := &heddlev1.ThreadSettings{
-		Cwd: text(p.Cwd), Model: text(p.Model), ServiceTier: text(p.ServiceTier), ApprovalsReviewer: text(p.ApprovalsReviewer),
+		Cwd: text(p.Cwd), Model: text(p.Model), ServiceTier: tierOf(p.ServiceTier), ApprovalsReviewer: reviewerOf(p.ApprovalsReviewer),
 		ReasoningEffort: text(p.Effort), ReasoningSummary: text(p.Summary), Personality: text(p.Personality),
 	}
 	s, err = finishSettings(s, p.ApprovalPolicy, nil, p.Permissions, nil)
 	if err != nil {
 		return nil, err
+	}
+	if p.SandboxPolicy != nil && p.Permissions != nil {
+		return nil, invalid("`permissions` cannot be combined with `sandboxPolicy`")
 	}
 	if p.SandboxPolicy != nil {
 		s.Sandbox = protocol.ToSandbox(p.SandboxPolicy)

@@ -139,7 +139,7 @@ func table(method string) (entry, bool) {
 	case "config/read":
 		return handle((*Server).configRead), true
 	case "permissionProfile/list":
-		return paged(func(p *protocol.ProfilesParams) *string { return p.Cursor }, list{"data": profileSummaries(), "nextCursor": nil}), true
+		return handle((*Server).profileList), true
 	}
 	if e, ok := fileTable(method); ok {
 		return e, true
@@ -223,7 +223,15 @@ func absent(method string) (entry, bool) {
 	case "configRequirements/read":
 		return bare(func(*Server, context.Context, *call) (any, error) { return list{"requirements": nil}, nil }), true
 	case "plugin/installed":
-		return fixed[protocol.PluginsInstalledParams](list{"marketplaces": []any{}}), true
+		return fixed[protocol.PluginsInstalledParams](list{"marketplaces": []any{}, "marketplaceLoadErrors": []any{}}), true
+	case "plugin/list":
+		return fixed[protocol.PluginListParams](list{"marketplaces": []any{}, "marketplaceLoadErrors": []any{}, "featuredPluginIds": []any{}}), true
+	case "accountSession/list":
+		return fixed[protocol.AccountSessionsParams](list{"activeSessionId": nil, "sessions": []any{}}), true
+	case "remoteControl/status/read":
+		return bare(func(s *Server, _ context.Context, _ *call) (any, error) { return s.remoteControl(), nil }), true
+	case "windowsSandbox/readiness":
+		return bare(func(*Server, context.Context, *call) (any, error) { return list{"status": "notConfigured"}, nil }), true
 	case "app/installed":
 		return fixed[protocol.AppsInstalledParams](list{"data": []any{}}), true
 	case "app/list":

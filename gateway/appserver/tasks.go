@@ -61,6 +61,10 @@ func (s *Server) reviewStart(ctx context.Context, r *call, p *protocol.ReviewSta
 	}
 	turn := protocol.FromTurn(resp.GetTurn())
 	turn.StartedAt = nil
+	label := protocol.FromItem(&heddlev1.Item{Id: turn.ID, Content: &heddlev1.Item_UserMessage{UserMessage: &heddlev1.UserMessage{
+		Parts: []*heddlev1.InputPart{{Part: &heddlev1.InputPart_Text{Text: resp.GetLabel()}}},
+	}}}, protocol.ItemOptions{})
+	turn.Items = []any{label}
 	return list{"turn": turn, "reviewThreadId": p.ThreadID}, nil
 }
 
@@ -135,6 +139,9 @@ func (s *Server) injectItems(ctx context.Context, _ *call, p *protocol.InjectIte
 }
 
 func (s *Server) goalSet(ctx context.Context, r *call, p *protocol.GoalSetParams) (any, error) {
+	if p.Objective != nil && strings.TrimSpace(*p.Objective) == "" {
+		return nil, invalid("goal objective must not be empty")
+	}
 	if err := s.behind(r, p.ThreadID); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package appserver
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,9 @@ func (s *Server) metadataUpdate(ctx context.Context, r *call, p *protocol.Metada
 		return list{"thread": s.wire(t)}, nil
 	}
 	req, err := protocol.GitPatch(*p.Git)
+	if empty := protocol.EmptyMemberError(""); errors.As(err, &empty) {
+		return nil, invalid("gitInfo." + err.Error())
+	}
 	if err != nil {
 		return nil, invalid("Invalid request: " + err.Error())
 	}
@@ -124,15 +128,15 @@ func (s *Server) timelineList(ctx context.Context, r *call, p *protocol.ThreadPa
 		}
 		for _, t := range resp.GetTurns() {
 			wire := protocol.FromTurn(t.GetTurn())
-			add(list{"type": "turnStarted", "turn_id": wire.ID, "started_at": wire.StartedAt})
+			add(bothCases(list{"type": "turnStarted", "turnId": wire.ID, "startedAt": wire.StartedAt}))
 			for _, it := range t.GetItems() {
 				add(list{"type": "item", "turnId": wire.ID, "item": protocol.FromItem(it, opts)})
 			}
 			if wire.CompletedAt != nil {
-				add(list{
-					"type": "turnCompleted", "turn_id": wire.ID, "status": wire.Status, "error": wire.Error,
-					"started_at": wire.StartedAt, "completed_at": wire.CompletedAt, "duration_ms": wire.DurationMs,
-				})
+				add(bothCases(list{
+					"type": "turnCompleted", "turnId": wire.ID, "status": wire.Status, "error": wire.Error,
+					"startedAt": wire.StartedAt, "completedAt": wire.CompletedAt, "durationMs": wire.DurationMs,
+				}))
 			}
 		}
 		if token = resp.GetNextPageToken(); token == "" {
@@ -143,6 +147,19 @@ func (s *Server) timelineList(ctx context.Context, r *call, p *protocol.ThreadPa
 			return list{"data": data, "nextCursor": &next, "activeRealtimeSessionAtPageStart": nil}, nil
 		}
 	}
+}
+
+// bothCases adds the snake_case names of the published schema to an entry of a
+// timeline, whose members the reference sends in camelCase.
+func bothCases(entry list) list {
+	for camel, snake := range map[string]string{
+		"turnId": "turn_id", "startedAt": "started_at", "completedAt": "completed_at", "durationMs": "duration_ms",
+	} {
+		if v, ok := entry[camel]; ok {
+			entry[snake] = v
+		}
+	}
+	return entry
 }
 
 func (s *Server) searchOccurrences(ctx context.Context, _ *call, p *protocol.OccurrencesParams) (any, error) {

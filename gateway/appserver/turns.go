@@ -221,6 +221,9 @@ func (s *Server) turnInterrupt(ctx context.Context, r *call, p *protocol.TurnInt
 		return list{}, nil
 	case e == nil:
 		return nil, err
+	case e.Reason == errdefs.NoActiveTurn && p.TurnID == "":
+		// Whatever may be starting: nothing was.
+		return list{}, nil
 	case e.Reason == errdefs.NoActiveTurn:
 		return nil, invalid("no active turn to interrupt")
 	case e.Reason == errdefs.TurnMismatch:

@@ -19,10 +19,11 @@ func (s *Server) turnSettingsUpdate(ctx context.Context, _ *call, p *protocol.Tu
 		return nil, invalid(textNotFound + p.ThreadID)
 	}
 	o := &heddlev1.TurnOverrides{
-		Model: text(p.Model), ReasoningEffort: text(p.Effort), ReasoningSummary: text(p.Summary), ApprovalsReviewer: text(p.ApprovalsReviewer),
+		Model: text(p.Model), ReasoningEffort: text(p.Effort), ReasoningSummary: text(p.Summary), ApprovalsReviewer: reviewerOf(p.ApprovalsReviewer),
 	}
 	if p.ServiceTier.Given {
-		o.ServiceTier = &p.ServiceTier.Value
+		tier := tierOf(p.ServiceTier)
+		o.ServiceTier = &tier
 	}
 	var resp *heddlev1.UpdateTurnSettingsResponse
 	err = s.session.Do(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	msgHighDemand    = "We're currently experiencing high demand, which may cause temporary errors."
+	msgHighDemand    = "We’re currently experiencing high demand, which may cause temporary errors."
 	msgContextWindow = "The conversation no longer fits into the model's context window. Start a new thread or clear earlier history before trying again."
 	msgQuota         = "Quota exceeded. Check your plan and billing details."
 	disconnectPrefix = "stream disconnected before completion: "

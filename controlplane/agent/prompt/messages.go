@@ -76,10 +76,17 @@ func UserInput(m *heddlev1.UserMessage) *heddlev1.HistoryEntry {
 			out.Parts = append(out.Parts, textPart(x.Text))
 		case *heddlev1.InputPart_ImageUrl:
 			images++
-			out.Parts = append(out.Parts, imagePart(x.ImageUrl))
+			part := imagePart(x.ImageUrl)
+			part.ImageDetail = p.GetImageDetail()
+			out.Parts = append(out.Parts, part)
 		case *heddlev1.InputPart_LocalImage:
 			images++
-			out.Parts = append(out.Parts, LocalImage(fmt.Sprintf("[Image #%d]", images), x.LocalImage, p.GetImageMime(), p.GetImageData())...)
+			for _, part := range LocalImage(fmt.Sprintf("[Image #%d]", images), x.LocalImage, p.GetImageMime(), p.GetImageData()) {
+				if part.GetImageUrl() != "" {
+					part.ImageDetail = p.GetImageDetail()
+				}
+				out.Parts = append(out.Parts, part)
+			}
 		}
 	}
 	return &heddlev1.HistoryEntry{Entry: &heddlev1.HistoryEntry_Message{Message: out}}

@@ -15,9 +15,24 @@ type UserInput struct {
 	URL          string
 	Path         string
 	Name         string
+	// Detail is how closely the model is to look at an image, empty when not said.
+	Detail string
 }
 
 var inputTypes = []string{"text", "image", "localImage", "audio", "localAudio", "skill", "mention"}
+
+// ImageDetail says how closely the model is to look at an image.
+type ImageDetail string
+
+// Variants implements the enumeration.
+func (ImageDetail) Variants() []string { return []string{"auto", "low", "high", "original"} }
+
+func detailOf(d *ImageDetail) string {
+	if d == nil {
+		return ""
+	}
+	return string(*d)
+}
 
 func (u *UserInput) decodeWire(raw []byte) error {
 	tag, err := tagOf(raw, "UserInput", inputTypes)
@@ -38,16 +53,18 @@ func (u *UserInput) decodeWire(raw []byte) error {
 		}
 	case "image", "audio":
 		var f struct {
-			URL string `wire:"url"`
+			URL    string       `wire:"url"`
+			Detail *ImageDetail `wire:"detail,opt"`
 		}
 		_, err = Decode(raw, &f)
-		u.URL = f.URL
+		u.URL, u.Detail = f.URL, detailOf(f.Detail)
 	case "localImage", "localAudio":
 		var f struct {
-			Path string `wire:"path"`
+			Path   string       `wire:"path"`
+			Detail *ImageDetail `wire:"detail,opt"`
 		}
 		_, err = Decode(raw, &f)
-		u.Path = f.Path
+		u.Path, u.Detail = f.Path, detailOf(f.Detail)
 	case "skill", "mention":
 		var f struct {
 			Name string `wire:"name"`
@@ -66,7 +83,7 @@ func ToInput(in []UserInput, clientID *string) (*heddlev1.UserMessage, error) {
 		msg.ClientId = *clientID
 	}
 	for _, u := range in {
-		p := &heddlev1.InputPart{}
+		p := &heddlev1.InputPart{ImageDetail: u.Detail}
 		switch u.Type {
 		case "text":
 			p.Part = &heddlev1.InputPart_Text{Text: u.Text}
@@ -96,9 +113,9 @@ func fromInput(parts []*heddlev1.InputPart) []any {
 			}
 			out = append(out, map[string]any{"type": "text", "text": c.Text, "text_elements": elements})
 		case *heddlev1.InputPart_ImageUrl:
-			out = append(out, map[string]any{"type": "image", "url": c.ImageUrl})
+			out = append(out, map[string]any{"type": "image", "url": c.ImageUrl, "detail": opt(p.GetImageDetail())})
 		case *heddlev1.InputPart_LocalImage:
-			out = append(out, map[string]any{"type": "localImage", "path": c.LocalImage})
+			out = append(out, map[string]any{"type": "localImage", "path": c.LocalImage, "detail": opt(p.GetImageDetail())})
 		case *heddlev1.InputPart_Reference_:
 			out = append(out, map[string]any{"type": c.Reference.GetKind(), "name": c.Reference.GetName(), "path": c.Reference.GetPath()})
 		}

@@ -295,6 +295,9 @@ func FromUpdates(in []*heddlev1.FileUpdate) []FileUpdate {
 		f := FileUpdate{Path: u.GetPath(), Diff: ClipTo(u.GetDiff(), max(budget, 1<<10)), Kind: map[string]any{"type": u.GetKind()}}
 		if u.GetKind() == "update" {
 			f.Kind = map[string]any{"type": "update", "move_path": opt(u.GetMovePath())}
+			if u.GetMovePath() != "" {
+				f.Diff += "\n\nMoved to: " + u.GetMovePath()
+			}
 		}
 		budget -= len(f.Diff)
 		out = append(out, f)

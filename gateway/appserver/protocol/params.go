@@ -28,7 +28,7 @@ type ThreadStartParams struct {
 	Model                 *string            `wire:"model,opt"`
 	AllowFallback         bool               `wire:"allowProviderModelFallback,default,exp"`
 	ModelProvider         *string            `wire:"modelProvider,opt"`
-	ServiceTier           *string            `wire:"serviceTier,opt"`
+	ServiceTier           Nullable           `wire:"serviceTier,default"`
 	Cwd                   *string            `wire:"cwd,opt"`
 	RuntimeWorkspaceRoots []AbsPath          `wire:"runtimeWorkspaceRoots,opt,exp"`
 	ApprovalPolicy        *Approval          `wire:"approvalPolicy,opt"`
@@ -68,7 +68,7 @@ type ThreadResumeParams struct {
 	Path                  *Path             `wire:"path,opt,exp"`
 	Model                 *string           `wire:"model,opt"`
 	ModelProvider         *string           `wire:"modelProvider,opt"`
-	ServiceTier           *string           `wire:"serviceTier,opt"`
+	ServiceTier           Nullable          `wire:"serviceTier,default"`
 	Cwd                   *string           `wire:"cwd,opt"`
 	RuntimeWorkspaceRoots []AbsPath         `wire:"runtimeWorkspaceRoots,opt,exp"`
 	ApprovalPolicy        *Approval         `wire:"approvalPolicy,opt"`
@@ -91,7 +91,7 @@ type ThreadForkParams struct {
 	Path                  *Path        `wire:"path,opt,exp"`
 	Model                 *string      `wire:"model,opt"`
 	ModelProvider         *string      `wire:"modelProvider,opt"`
-	ServiceTier           *string      `wire:"serviceTier,opt"`
+	ServiceTier           Nullable     `wire:"serviceTier,default"`
 	Cwd                   *string      `wire:"cwd,opt"`
 	RuntimeWorkspaceRoots []AbsPath    `wire:"runtimeWorkspaceRoots,opt,exp"`
 	ApprovalPolicy        *Approval    `wire:"approvalPolicy,opt"`
@@ -197,7 +197,7 @@ type SettingsUpdateParams struct {
 	SandboxPolicy     *SandboxPolicy     `wire:"sandboxPolicy,opt"`
 	Permissions       *string            `wire:"permissions,opt"`
 	Model             *string            `wire:"model,opt"`
-	ServiceTier       *string            `wire:"serviceTier,opt"`
+	ServiceTier       Nullable           `wire:"serviceTier,default"`
 	Effort            *Effort            `wire:"effort,opt"`
 	Summary           *Summary           `wire:"summary,opt"`
 	CollaborationMode *CollaborationMode `wire:"collaborationMode,opt"`
@@ -223,7 +223,7 @@ type TurnStartParams struct {
 	SandboxPolicy         *SandboxPolicy     `wire:"sandboxPolicy,opt"`
 	Permissions           *string            `wire:"permissions,opt,exp"`
 	Model                 *string            `wire:"model,opt"`
-	ServiceTier           *string            `wire:"serviceTier,opt"`
+	ServiceTier           Nullable           `wire:"serviceTier,default"`
 	ServiceTierForTurn    *string            `wire:"serviceTierForTurn,opt"`
 	Effort                *Effort            `wire:"effort,opt"`
 	Summary               *Summary           `wire:"summary,opt"`
@@ -358,6 +358,26 @@ type AppsInstalledParams struct {
 type PluginsInstalledParams struct {
 	Cwds    []AbsPath `wire:"cwds,opt"`
 	Suggest []string  `wire:"installSuggestionPluginNames,opt"`
+}
+
+// PluginListParams list the plugins that could be installed.
+type PluginListParams struct {
+	Cwds         []AbsPath         `wire:"cwds,opt"`
+	ForceRefetch bool              `wire:"forceRefetch,default"`
+	Kinds        []MarketplaceKind `wire:"marketplaceKinds,opt"`
+}
+
+// MarketplaceKind is where plugins come from.
+type MarketplaceKind string
+
+// Variants implements the enumeration.
+func (MarketplaceKind) Variants() []string {
+	return []string{"local", "vertical", "workspace-directory", "shared-with-me", "created-by-me-remote"}
+}
+
+// AccountSessionsParams list the accounts that are signed in.
+type AccountSessionsParams struct {
+	Refresh bool `wire:"refreshWorkspaceMetadata,default"`
 }
 
 // RateLimitsParams read the limits of an account.

@@ -53,7 +53,9 @@ func (a *Approval) decodeWire(raw []byte) error {
 // MarshalJSON gives the policy its wire form.
 func (a Approval) MarshalJSON() ([]byte, error) {
 	if a.Name == "granular" {
-		g := map[string]any{"mcp_elicitations": true, "rules": true, "sandbox_approval": true}
+		g := map[string]any{
+			"mcp_elicitations": true, "rules": true, "sandbox_approval": true, "skill_approval": false, "request_permissions": false,
+		}
 		for k, v := range a.Granular {
 			g[k] = v
 		}

@@ -8,7 +8,8 @@ type Settings struct {
 	ApprovalPolicy          Approval      `json:"approvalPolicy"`
 	ApprovalsReviewer       string        `json:"approvalsReviewer"`
 	SandboxPolicy           SandboxPolicy `json:"sandboxPolicy"`
-	ActivePermissionProfile *string       `json:"activePermissionProfile"`
+	ActivePermissionProfile *Profile      `json:"activePermissionProfile"`
+	MultiAgentMode          string        `json:"multiAgentMode"`
 	Model                   string        `json:"model"`
 	ModelProvider           string        `json:"modelProvider"`
 	ServiceTier             *string       `json:"serviceTier"`
@@ -17,7 +18,7 @@ type Settings struct {
 	CollaborationMode       any           `json:"collaborationMode"`
 	Personality             *string       `json:"personality"`
 	DisabledPluginIDs       []string      `json:"disabledPluginIds"`
-	Environments            []string      `json:"environments"`
+	Environments            []Environment `json:"environments"`
 }
 
 // FromSettings makes the wire form of settings.
@@ -26,6 +27,7 @@ func FromSettings(s *heddlev1.ThreadSettings) Settings {
 		Cwd: s.GetCwd(), ApprovalPolicy: FromApproval(s), ApprovalsReviewer: reviewerOf(s), SandboxPolicy: FromSandbox(s.GetSandbox()),
 		Model: s.GetModel(), ModelProvider: s.GetModelProvider(), ServiceTier: opt(s.GetServiceTier()), Effort: opt(s.GetReasoningEffort()),
 		Summary: opt(s.GetReasoningSummary()), CollaborationMode: ModeOf(s), Personality: opt(s.GetPersonality()), DisabledPluginIDs: []string{},
+		ActivePermissionProfile: FromProfile(s.GetSandbox()), MultiAgentMode: multiAgentMode, Environments: FromEnvironments(s),
 	}
 }
 

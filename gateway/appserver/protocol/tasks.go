@@ -3,6 +3,7 @@ package protocol
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
@@ -164,12 +165,21 @@ func GitPatch(raw json.RawMessage) (*heddlev1.UpdateGitRequest, error) {
 			if err := json.Unmarshal(value, &s); err != nil {
 				return err
 			}
+			if s = strings.TrimSpace(s); s == "" {
+				return EmptyMemberError(key)
+			}
 		}
 		*to = &s
 		return nil
 	})
 	return out, err
 }
+
+// EmptyMemberError names a member that must not be an empty text.
+type EmptyMemberError string
+
+// Error implements error.
+func (e EmptyMemberError) Error() string { return string(e) + " must not be empty" }
 
 // ReadOperation marks a thread.
 type ReadOperation struct{ Type string }

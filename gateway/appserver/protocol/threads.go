@@ -86,10 +86,11 @@ type Thread struct {
 	AgentRole            *string  `json:"agentRole"`
 	CanAcceptDirectInput *bool    `json:"canAcceptDirectInput"`
 	GitInfo              *GitInfo `json:"gitInfo"`
-	Environments         []string `json:"environments"`
-	Extra                *string  `json:"extra"`
-	Name                 *string  `json:"name"`
-	Turns                []Turn   `json:"turns"`
+	// Environments is nil for a thread that is not loaded.
+	Environments []Environment `json:"environments"`
+	Extra        *string       `json:"extra"`
+	Name         *string       `json:"name"`
+	Turns        []Turn        `json:"turns"`
 }
 
 // FromThread makes the wire form of a thread. path is where its output lies.
@@ -107,7 +108,14 @@ func FromThread(t *heddlev1.Thread, status Status, path string) Thread {
 	if !t.GetEphemeral() {
 		out.Path = opt(path)
 	}
-	if g := t.GetGit(); g.GetSha() != "" {
+	if status.Type != "notLoaded" {
+		out.Environments = FromEnvironments(s)
+		if t.GetParentThreadId() == "" {
+			direct := true
+			out.CanAcceptDirectInput = &direct
+		}
+	}
+	if g := t.GetGit(); g.GetSha() != "" || g.GetBranch() != "" || g.GetOriginUrl() != "" {
 		out.GitInfo = &GitInfo{opt(g.GetSha()), opt(g.GetBranch()), opt(g.GetOriginUrl())}
 	}
 	return out
@@ -136,7 +144,8 @@ type Opened struct {
 	ApprovalPolicy          Approval      `json:"approvalPolicy"`
 	ApprovalsReviewer       string        `json:"approvalsReviewer"`
 	Sandbox                 SandboxPolicy `json:"sandbox"`
-	ActivePermissionProfile *string       `json:"activePermissionProfile"`
+	ActivePermissionProfile *Profile      `json:"activePermissionProfile"`
+	MultiAgentMode          string        `json:"multiAgentMode"`
 	ReasoningEffort         *string       `json:"reasoningEffort"`
 	// Heddle is for clients with capabilities.heddle.
 	Heddle *Place `json:"heddle,omitempty"`
@@ -178,7 +187,8 @@ func FromOpened(t *heddlev1.Thread, wire Thread) Opened {
 	}
 	return Opened{
 		Thread: wire, Model: s.GetModel(), ModelProvider: s.GetModelProvider(), ServiceTier: opt(s.GetServiceTier()),
-		DisabledPluginIDs: []string{}, Cwd: s.GetCwd(), RuntimeWorkspaceRoots: []string{s.GetCwd()}, InstructionSources: sources,
+		DisabledPluginIDs: []string{}, Cwd: s.GetCwd(), RuntimeWorkspaceRoots: workspaceRoots(s), InstructionSources: sources,
+		ActivePermissionProfile: FromProfile(s.GetSandbox()), MultiAgentMode: multiAgentMode,
 		ApprovalPolicy: FromApproval(s), ApprovalsReviewer: reviewerOf(s), Sandbox: FromSandbox(s.GetSandbox()), ReasoningEffort: opt(s.GetReasoningEffort()),
 	}
 }

@@ -3629,7 +3629,9 @@ type HistoryPart struct {
 	//
 	//	*HistoryPart_Text
 	//	*HistoryPart_ImageUrl
-	Part          isHistoryPart_Part `protobuf_oneof:"part"`
+	Part isHistoryPart_Part `protobuf_oneof:"part"`
+	// How closely the model is to look at the image, as InputPart says.
+	ImageDetail   string `protobuf:"bytes,3,opt,name=image_detail,json=imageDetail,proto3" json:"image_detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3685,6 +3687,13 @@ func (x *HistoryPart) GetImageUrl() string {
 		if x, ok := x.Part.(*HistoryPart_ImageUrl); ok {
 			return x.ImageUrl
 		}
+	}
+	return ""
+}
+
+func (x *HistoryPart) GetImageDetail() string {
+	if x != nil {
+		return x.ImageDetail
 	}
 	return ""
 }
@@ -4651,10 +4660,11 @@ const file_heddle_v1_event_proto_rawDesc = "" +
 	"\x05parts\x18\x02 \x03(\v2\x16.heddle.v1.HistoryPartR\x05parts\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x14\n" +
 	"\x05phase\x18\x04 \x01(\tR\x05phase\x12\x16\n" +
-	"\x06person\x18\x05 \x01(\bR\x06person\"J\n" +
+	"\x06person\x18\x05 \x01(\bR\x06person\"m\n" +
 	"\vHistoryPart\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x1d\n" +
-	"\timage_url\x18\x02 \x01(\tH\x00R\bimageUrlB\x06\n" +
+	"\timage_url\x18\x02 \x01(\tH\x00R\bimageUrl\x12!\n" +
+	"\fimage_detail\x18\x03 \x01(\tR\vimageDetailB\x06\n" +
 	"\x04part\"\x9f\x01\n" +
 	"\bToolCall\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +

@@ -659,8 +659,11 @@ type InputPart struct {
 	// v2 text elements, not read by the control plane.
 	TextElements *structpb.ListValue `protobuf:"bytes,5,opt,name=text_elements,json=textElements,proto3" json:"text_elements,omitempty"`
 	// Bytes of a local image, read when the input was accepted.
-	ImageData     []byte `protobuf:"bytes,6,opt,name=image_data,json=imageData,proto3" json:"image_data,omitempty"`
-	ImageMime     string `protobuf:"bytes,7,opt,name=image_mime,json=imageMime,proto3" json:"image_mime,omitempty"`
+	ImageData []byte `protobuf:"bytes,6,opt,name=image_data,json=imageData,proto3" json:"image_data,omitempty"`
+	ImageMime string `protobuf:"bytes,7,opt,name=image_mime,json=imageMime,proto3" json:"image_mime,omitempty"`
+	// How closely the model is to look at an image: "auto", "low", "high",
+	// "original", or empty.
+	ImageDetail   string `protobuf:"bytes,8,opt,name=image_detail,json=imageDetail,proto3" json:"image_detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -755,6 +758,13 @@ func (x *InputPart) GetImageData() []byte {
 func (x *InputPart) GetImageMime() string {
 	if x != nil {
 		return x.ImageMime
+	}
+	return ""
+}
+
+func (x *InputPart) GetImageDetail() string {
+	if x != nil {
+		return x.ImageDetail
 	}
 	return ""
 }
@@ -2056,7 +2066,7 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\n" +
 	"AgentState\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xf3\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x96\x03\n" +
 	"\tInputPart\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x1d\n" +
 	"\timage_url\x18\x02 \x01(\tH\x00R\bimageUrl\x12!\n" +
@@ -2067,7 +2077,8 @@ const file_heddle_v1_item_proto_rawDesc = "" +
 	"\n" +
 	"image_data\x18\x06 \x01(\fR\timageData\x12\x1d\n" +
 	"\n" +
-	"image_mime\x18\a \x01(\tR\timageMime\x1aG\n" +
+	"image_mime\x18\a \x01(\tR\timageMime\x12!\n" +
+	"\fimage_detail\x18\b \x01(\tR\vimageDetail\x1aG\n" +
 	"\tReference\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +

@@ -3362,8 +3362,10 @@ func (*StartReviewRequest_Commit_) isStartReviewRequest_Target() {}
 func (*StartReviewRequest_Custom) isStartReviewRequest_Target() {}
 
 type StartReviewResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Turn          *Turn                  `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Turn  *Turn                  `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// What is reviewed, in a few words for a person.
+	Label         string `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3403,6 +3405,13 @@ func (x *StartReviewResponse) GetTurn() *Turn {
 		return x.Turn
 	}
 	return nil
+}
+
+func (x *StartReviewResponse) GetLabel() string {
+	if x != nil {
+		return x.Label
+	}
+	return ""
 }
 
 type RunShellCommandRequest struct {
@@ -4231,9 +4240,10 @@ const file_heddle_v1_thread_service_proto_rawDesc = "" +
 	"\x06Commit\x12\x10\n" +
 	"\x03sha\x18\x01 \x01(\tR\x03sha\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05titleB\b\n" +
-	"\x06target\":\n" +
+	"\x06target\"P\n" +
 	"\x13StartReviewResponse\x12#\n" +
-	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\"n\n" +
+	"\x04turn\x18\x01 \x01(\v2\x0f.heddle.v1.TurnR\x04turn\x12\x14\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\"n\n" +
 	"\x16RunShellCommandRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x1d\n" +

@@ -111,14 +111,17 @@ func (b *schemaBundle) union(name string) map[string]*jsonschema.Schema {
 // are, but for a few.
 func (b *schemaBundle) responses(union string) map[string]*jsonschema.Schema {
 	named := map[string]string{
-		"account/logout":          "LogoutAccountResponse",
-		"account/rateLimits/read": "GetAccountRateLimitsResponse",
-		"account/usage/read":      "GetAccountTokenUsageResponse",
-		"config/batchWrite":       "ConfigWriteResponse",
-		"config/mcpServer/reload": "McpServerRefreshResponse",
-		"config/value/write":      "ConfigWriteResponse",
-		"configRequirements/read": "ConfigRequirementsReadResponse",
-		"memory/reset":            "MemoryResetResponse",
+		"account/logout":            "LogoutAccountResponse",
+		"account/rateLimits/read":   "GetAccountRateLimitsResponse",
+		"account/usage/read":        "GetAccountTokenUsageResponse",
+		"accountSession/list":       "AccountSessionsResponse",
+		"config/batchWrite":         "ConfigWriteResponse",
+		"config/mcpServer/reload":   "McpServerRefreshResponse",
+		"config/value/write":        "ConfigWriteResponse",
+		"configRequirements/read":   "ConfigRequirementsReadResponse",
+		"memory/reset":              "MemoryResetResponse",
+		"remoteControl/status/read": "RemoteControlStatusReadResponse",
+		"windowsSandbox/readiness":  "WindowsSandboxReadinessResponse",
 		// The schema has no name for it; it writes the config as the others do.
 		"modelProvider/default/set": "ConfigWriteResponse",
 	}

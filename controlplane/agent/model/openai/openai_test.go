@@ -210,7 +210,7 @@ func TestFailures(t *testing.T) {
 		handler http.HandlerFunc
 		want    model.Error
 	}{
-		{"500", status(500, message), model.Error{Kind: "internalServerError", Message: "We're currently experiencing high demand, which may cause temporary errors.", Details: "the cause", Retry: model.RetryStream}},
+		{"500", status(500, message), model.Error{Kind: "internalServerError", Message: "We’re currently experiencing high demand, which may cause temporary errors.", Details: "the cause", Retry: model.RetryStream}},
 		{"503", status(503, message), model.Error{Kind: "httpConnectionFailed", HTTPStatus: 503, Message: "unexpected status 503 Service Unavailable: the cause, url: URL", Retry: model.RetryStream}},
 		{"401", status(401, message), model.Error{Kind: "httpConnectionFailed", HTTPStatus: 401, Message: "unexpected status 401 Unauthorized: the cause, url: URL"}},
 		{"403 no JSON", status(403, "no\n"), model.Error{Kind: "httpConnectionFailed", HTTPStatus: 403, Message: "unexpected status 403 Forbidden: no, url: URL"}},

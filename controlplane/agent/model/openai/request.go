@@ -55,6 +55,7 @@ type partParam struct {
 	Type     string  `json:"type"`
 	Text     *string `json:"text,omitempty"`
 	ImageURL string  `json:"image_url,omitempty"`
+	Detail   string  `json:"detail,omitempty"`
 }
 
 type functionCallParam struct {
@@ -173,7 +174,7 @@ func encodeMessage(m *heddlev1.HistoryMessage) messageParam {
 		case *heddlev1.HistoryPart_Text:
 			p.Content = append(p.Content, textPart(kind, x.Text))
 		case *heddlev1.HistoryPart_ImageUrl:
-			p.Content = append(p.Content, partParam{Type: "input_image", ImageURL: x.ImageUrl})
+			p.Content = append(p.Content, partParam{Type: "input_image", ImageURL: x.ImageUrl, Detail: part.GetImageDetail()})
 		}
 	}
 	return p
@@ -205,7 +206,7 @@ func encodeOutput(parts []*heddlev1.HistoryPart) any {
 			list = append(list, textPart("input_text", x.Text))
 		case *heddlev1.HistoryPart_ImageUrl:
 			plain = false
-			list = append(list, partParam{Type: "input_image", ImageURL: x.ImageUrl})
+			list = append(list, partParam{Type: "input_image", ImageURL: x.ImageUrl, Detail: part.GetImageDetail()})
 		}
 	}
 	if plain && len(list) <= 1 {
