@@ -121,10 +121,8 @@ func (in *inspection) follow(path, entry string) bool {
 
 // addOutside adds a finding that lies beside the repository. A folder of old files may have been moved to its place.
 func (in *inspection) addOutside(path, id, what string) {
-	for s := range in.p.skip {
-		if within(path, s) {
-			return // read-only
-		}
+	if in.p.readOnly(path) {
+		return
 	}
 	rel, err := filepath.Rel(in.path, path)
 	if err != nil {

@@ -44,10 +44,8 @@ func (p *pass) found(path string, mine bool) {
 		return
 	}
 	id := fileID{st.Dev, st.Ino}
-	for s := range p.skip {
-		if within(path, s) && !p.exposed[s] {
-			return // read-only inside
-		}
+	if p.readOnly(path) {
+		return
 	}
 	if r := p.repos[path]; r != nil && r.id == id || len(p.repos) >= maxRepos && r == nil {
 		return
@@ -60,6 +58,24 @@ func (p *pass) found(path string, mine bool) {
 		r.mine = false
 	}
 	p.repos[path], p.moved[id] = r, known{name, r.allowed}
+}
+
+// readOnly reports whether a mount at or above path keeps commands from changing it. A git directory between the two
+// may be mounted writable again, as those of submodules are in their folder.
+func (p *pass) readOnly(path string) bool {
+	for s := range p.skip {
+		if !within(path, s) || p.exposed[s] {
+			continue
+		}
+		again := false
+		for g := range p.gits {
+			again = again || within(path, g) && within(g, s)
+		}
+		if !again {
+			return true
+		}
+	}
+	return false
 }
 
 // known is what stays allowed of a repository when a directory above it is renamed.

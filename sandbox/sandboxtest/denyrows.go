@@ -30,8 +30,16 @@ var denyRows = []Row{
 	}, nil},
 	{"F26j", "a file action that reads it", "DDA", func(e *Env) Verdict {
 		s, ws := e.denied()
-		b, _ := s.FS().ReadFile(e.T.Context(), filepath.Join(ws, "pkg", ".env"), 100)
-		return private(Output{Stdout: string(b)})
+		e.must(os.Symlink("pkg/.env", filepath.Join(ws, "AGENTS.md")))
+		e.must(os.Symlink("..", filepath.Join(ws, "pkg", "up")))
+		v := Denied
+		for _, path := range []string{"pkg/.env", "AGENTS.md", "pkg/up/pkg/.env", "secrets/b/c", "target"} {
+			b, _ := s.FS().ReadFile(e.T.Context(), filepath.Join(ws, path), 100)
+			if private(Output{Stdout: string(b)}) == Allowed {
+				v = Allowed
+			}
+		}
+		return v
 	}, nil},
 	{"F26k", "what is not denied can be read beside it", "AAA", func(e *Env) Verdict {
 		s, ws := e.denied()

@@ -37,6 +37,11 @@ const hookTo = `printf '#!/bin/sh\n%s\n' "$RUN" > HOOK && chmod +x HOOK`
 
 func hook(path string) string { return strings.ReplaceAll(hookTo, "HOOK", path) }
 
+// rebase makes a rebase in a git directory that would go on with a command.
+func rebase(dir, word string) string {
+	return `h=$(git --git-dir=` + dir + ` rev-parse HEAD); mkdir ` + dir + `/rebase-merge; cd ` + dir + `/rebase-merge; echo refs/heads/main > head-name; echo $h > onto; cp onto orig-head; touch interactive; echo 1 > msgnum; echo 1 > end; touch done; echo "` + word + ` $RUN" > git-rebase-todo`
+}
+
 // commitVectors attack the repository of the workspace while git may commit.
 var commitVectors = []vector{
 	{"G01", "a hook", "mkdir -p .git/hooks; " + hook(".git/hooks/pre-commit"), nil},
@@ -60,6 +65,8 @@ echo "$PWD/evil" > .git/worktrees/n/commondir; echo "$PWD/wt/.git" > .git/worktr
 	{"G18", "a log that is a link", `rm -f .git/logs/HEAD; ln -s "$OUTSIDE/log" .git/logs/HEAD`, func(ws string) bool { return isLink(filepath.Join(ws, ".git/logs/HEAD")) }},
 	{"G19", "a message file that is a link", `rm -f .git/COMMIT_EDITMSG; ln -s "$OUTSIDE/msg" .git/COMMIT_EDITMSG`, func(ws string) bool { return isLink(filepath.Join(ws, ".git/COMMIT_EDITMSG")) }},
 	{"G20", "an unfinished rebase with a command", `mkdir .git/rebase-merge; cd .git/rebase-merge; echo refs/heads/main > head-name; git rev-parse HEAD > onto; cp onto orig-head; touch interactive; echo 1 > msgnum; echo 1 > end; touch done; echo "exec $RUN" > git-rebase-todo`, nil},
+	{"G20b", "the same in a linked worktree, said shortly", rebase(".git/worktrees/w", "x"), nil},
+	{"G20c", "the same in a submodule", rebase(".git/modules/sub", "exec"), nil},
 	{"G21", "a submodule's .git that leads elsewhere", `cp -r .git/modules/sub evil; printf '[core]\n\tfsmonitor = %s\n\tworktree = %s\n' "$RUN" "$PWD/sub" >> evil/config; echo 'gitdir: ../evil' > sub/.git`, nil},
 	{"G22", "a repository in place of a submodule's .git", `cp -r .git/modules/sub evil; printf '[core]\n\tfsmonitor = %s\n\tworktree = %s\n' "$RUN" "$PWD/sub" >> evil/config; rm sub/.git; mv evil sub/.git`, nil},
 	{"G23", "hooks elsewhere", `mkdir -p evil; ` + hook("evil/pre-commit") + `; git config core.hooksPath evil`, nil},
@@ -82,6 +89,7 @@ var nestedVectors = []vector{
 	{"F11m", "a submodule of a new repository", `git init -q vendor/n; cp -r vendor/sub/.git store; mkdir -p vendor/n/.git/modules vendor/n/s; mv store vendor/n/.git/modules/s; printf '[core]\n\tfsmonitor = %s\n' "$RUN" >> vendor/n/.git/modules/s/config; echo 'gitdir: ../.git/modules/s' > vendor/n/s/.git`, nil},
 	{"F11n", "another common directory", `git init -q vendor/n; cp -r vendor/n/.git store; rm store/HEAD; printf '[core]\n\tfsmonitor = %s\n' "$RUN" >> store/config; echo ../../../store > vendor/n/.git/commondir`, nil},
 	{"F11o", "an alias and a filter", `git -C vendor/sub config alias.st "!$RUN"; git -C vendor/sub config filter.x.clean "$RUN"; echo '* filter=x' > vendor/sub/.gitattributes; echo 1 > vendor/sub/new`, nil},
+	{"F11q", "an unfinished rebase with a command in a known repository", rebase("vendor/sub/.git", "x"), nil},
 	{"F11p", "a hook deep below", "mkdir -p a/b/c/d/e; git init -q a/b/c/d/e/n; cp -r a/b/c/d/e/n vendor/n; " + hook("vendor/n/.git/hooks/pre-commit") + "; " + hook("a/b/c/d/e/n/.git/hooks/pre-commit"), exists("a/b/c/d/e/n/.git/hooks/pre-commit")},
 }
 
@@ -169,8 +177,8 @@ rm -f .git/hooks/*.sample */*/.git/hooks/*.sample; mkdir payloadhooks; `+hook("p
 // useGit lets git work in every repository below, outside, and reports whether the planted program ran.
 func (e *Env) useGit(ws, w string) bool {
 	ran := filepath.Join(e.Outside, "ran")
-	e.outside(ws, `for d in . sub wt vendor vendor/* vendor/n/s `+w+`; do cd "$d" && git status && git commit -qm host --allow-empty; cd `+ws+`; done
-test -d .git/rebase-merge && git rebase --continue; cd vendor/sub && git st`)
+	e.outside(ws, `for d in . sub wt vendor vendor/* vendor/n/s `+w+`; do cd "$d" && git status && git commit -qm host --allow-empty; test -d "$(git rev-parse --git-path rebase-merge)" && git rebase --continue; cd `+ws+`; done
+cd vendor/sub && git st`)
 	v := wrote(ran)
 	_ = os.Remove(ran)
 	return v == Allowed

@@ -42,7 +42,7 @@ const (
 
 var landlockGaps = map[string]string{
 	"F07": protectedGap, "F08": protectedGap, "F09": protectedGap, "F18": protectedGap, "F19": protectedGap, "F21": protectedGap, "F21b": protectedGap,
-	"T11": protectedGap, "T12": protectedGap,
+	"T11": protectedGap, "T12": protectedGap, "T12b": protectedGap,
 	"S10b": "a refused write says permission denied, not read-only file system, and .git can be written",
 	"H14":  writeOnly + insideDenied,
 	"S16b": "ten thousand denied files beside allowed ones are as many rules, which take longer; in a writable folder they are refused",

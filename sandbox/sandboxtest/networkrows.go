@@ -121,6 +121,13 @@ var networkRows = []Row{
 		}
 		return v
 	}, nil},
+	{"N04c", "connect to a socket in the host's /tmp, where that is shown", "DDA", func(e *Env) Verdict {
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("heddle-n04c-%d.sock", os.Getpid()))
+		_ = os.Remove(path)
+		defer os.Remove(path)
+		addr := listen(e, "unix", path)
+		return succeeded(e, e.RunIn(e.Acquire(sandbox.Policy{Tmp: sandbox.TmpHost}), sandbox.Cmd{Argv: []string{e.Tool, "dial", "unix", addr}}))
+	}, nil},
 	{"N05", "connect to a socket elsewhere on disk", "DDA", func(e *Env) Verdict {
 		addr := listen(e, "unix", freshSocket(e))
 		s := e.Acquire(sandbox.Policy{Limits: sandbox.Limits{FileBytes: 1 << 42}}) // made after the socket

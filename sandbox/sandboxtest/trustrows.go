@@ -1,10 +1,13 @@
 package sandboxtest
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/heddle-dev/heddle/sandbox"
 )
@@ -64,6 +67,12 @@ var trustRows = []Row{
 		e.Sh("exec 7<$WS/.git/config; echo x >> /proc/self/fd/7; echo x >> /dev/fd/7")
 		return changed(filepath.Join(e.WS, ".git/config"), "[core]\n")
 	}, nil},
+	{"T12b", "link a protected file under another name and write through that", "DDA", func(e *Env) Verdict {
+		defer os.Remove(filepath.Join(e.WS, "t12b"))
+		e.Sh("cd $WS; ln .git/config t12b; echo x >> t12b; rm -f t12b; ln -s .git/config t12b; echo x >> t12b")
+		return changed(filepath.Join(e.WS, ".git/config"), "[core]\n")
+	}, nil},
+	{"T18", "write to a terminal of the user, or read what is typed there", "DDA", userTerminal, nil},
 	{"T13", "make a missing protected name a link, a pipe, a socket or a file", "DDA", func(e *Env) Verdict {
 		v := Denied
 		for _, make := range []string{"ln -s /etc .agents", "mkfifo .agents", "echo x > .agents", "mkdir -m 000 .agents", "mkdir a; mv a .agents", e.Tool + " bind-unix .agents"} {
@@ -138,4 +147,42 @@ var trustRows = []Row{
 		}
 		return v
 	}, noGit},
+}
+
+// userTerminal makes a terminal on the host, with somebody who types, and sees what arrives there.
+func userTerminal(e *Env) Verdict {
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	e.must(err)
+	defer screen.Close()
+	e.must(unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	e.must(err)
+	user := fmt.Sprint("/dev/pts/", n)
+	hold, err := os.OpenFile(user, os.O_RDWR|unix.O_NOCTTY, 0)
+	e.must(err)
+	defer hold.Close()
+	_, err = screen.WriteString("PRIVATE\n")
+	e.must(err)
+	o := e.Sh("echo OWNED > " + user + "; timeout 0.3 head -n 1 < " + user)
+	shown := make([]byte, 4096)
+	got, _ := screen.Read(shown)
+	for strings.Count(string(shown[:got]), "PRIVATE") == 0 { // the echo of what was typed
+		more, err := screen.Read(shown[got:])
+		e.must(err)
+		got += more
+	}
+	fds := []unix.PollFd{{Fd: int32(screen.Fd()), Events: unix.POLLIN}}
+	for more, _ := unix.Poll(fds, 50); more > 0; more, _ = unix.Poll(fds, 50) {
+		k, err := screen.Read(shown[got:])
+		e.must(err)
+		got += k
+	}
+	written := strings.Contains(string(shown[:got]), "OWNED")
+	if written != (private(o) == Allowed) {
+		e.T.Errorf("written %v, read %q", written, o.Stdout)
+	}
+	if written {
+		return Allowed
+	}
+	return private(o)
 }
