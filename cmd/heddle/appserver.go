@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/heddle-dev/heddle/cmd/heddle/internal/peer"
+	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/gateway"
 	"github.com/heddle-dev/heddle/gateway/appserver"
 	"github.com/heddle-dev/heddle/gateway/auth"
@@ -176,6 +177,13 @@ func runAppServer(cmd *cobra.Command, f *appServerFlags) error {
 	cwd, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working folder: %w", err)
+	}
+	home, err := config.ResolveHome(environ())
+	if err != nil {
+		return usageError(err)
+	}
+	if err := f.session.checkStrict(home, cwd, overrides); err != nil {
+		return usageError(err)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

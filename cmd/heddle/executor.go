@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -36,9 +34,7 @@ type executorFlags struct {
 	id            string
 	labels        []string
 	capacity      int
-	tlsCert       string
-	tlsKey        string
-	tlsCA         string
+	tls           tlsFlags
 	joinTokenFile string
 	parentPID     int
 	parentStdin   bool
@@ -60,19 +56,17 @@ lease, and comes back by itself. SIGTERM ends its sandboxes, then the process.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.connect, "connect", nil, "address of a control plane, unix:///path or host:port (repeatable, tried in turn)")
-	fl.StringVar(&f.stateDir, "state-dir", "", "folder for journal and output; one executor at a time")
-	fl.StringArrayVar(&f.hide, "hide", nil, "path or pattern that contained commands never see, beside the state folder (repeatable)")
-	fl.StringVar(&f.id, "id", "", "executor id (default: kept in the state folder)")
-	fl.StringArrayVar(&f.labels, "label", nil, "label for matching, key=value (repeatable)")
-	fl.IntVar(&f.capacity, "capacity", 0, fmt.Sprintf("actions at a time (default %d)", runner.DefaultCapacity))
-	fl.StringVar(&f.tlsCert, "tls-cert", "", "certificate shown to the control plane (PEM)")
-	fl.StringVar(&f.tlsKey, "tls-key", "", "key of the certificate (PEM)")
-	fl.StringVar(&f.tlsCA, "tls-ca", "", "authority that the control plane's certificate must come from (PEM)")
-	fl.StringVar(&f.joinTokenFile, "join-token-file", "", "file with the token that the control plane asks for")
-	fl.IntVar(&f.parentPID, "parent-pid", 0, "once this process is gone, end as soon as no lease is held")
+	fl.StringArrayVar(&f.connect, "connect", nil, "`address` of the control plane: HOST:PORT or unix:///PATH (repeatable, tried in turn)")
+	fl.StringVar(&f.stateDir, "state-dir", "", "`folder` for journal and output; one executor at a time")
+	fl.StringArrayVar(&f.hide, "hide", nil, "`path` or pattern that contained commands never see, beside the state folder (repeatable)")
+	fl.StringVar(&f.id, "id", "", "`id` of the executor (default: kept in the state folder)")
+	fl.StringArrayVar(&f.labels, "label", nil, "label for matching, `key=value` (repeatable)")
+	fl.IntVar(&f.capacity, "capacity", 0, fmt.Sprintf("`number` of actions at a time (default %d)", runner.DefaultCapacity))
+	f.tls.add(fl)
+	fl.StringVar(&f.joinTokenFile, "join-token-file", "", "`file` with the token that the control plane asks for")
+	fl.IntVar(&f.parentPID, "parent-pid", 0, "`pid` of a process; once it is gone, end as soon as no lease is held")
 	fl.BoolVar(&f.parentStdin, "parent-stdin", false, "once standard input ends, end as soon as no lease is held")
-	fl.StringVar(&f.logLevel, "log-level", envOr("HEDDLE_LOG", "info"), "debug, info, warn or error")
+	fl.StringVar(&f.logLevel, "log-level", envOr("HEDDLE_LOG", "info"), "log `level` on stderr: debug, info, warn or error; $HEDDLE_LOG when not given")
 	return cmd
 }
 
@@ -175,31 +169,21 @@ func (f executorFlags) config(stderr io.Writer) (executor.Config, error) {
 		}
 		cfg.JoinToken = strings.TrimSpace(string(token))
 	}
-	cfg.TLS, err = f.tls()
+	cfg.TLS, err = f.credentials()
 	return cfg, err
 }
 
-// tls returns nil when no TLS flag is given.
-func (f executorFlags) tls() (credentials.TransportCredentials, error) {
-	if f.tlsCert == "" && f.tlsKey == "" && f.tlsCA == "" {
-		return nil, nil
+// credentials returns nil when no TLS flag is given.
+func (f *executorFlags) credentials() (credentials.TransportCredentials, error) {
+	given, err := f.tls.given()
+	if !given || err != nil {
+		return nil, err
 	}
-	if f.tlsCert == "" || f.tlsKey == "" || f.tlsCA == "" {
-		return nil, errors.New("--tls-cert, --tls-key and --tls-ca go together")
-	}
-	cert, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+	cfg, err := f.tls.load()
 	if err != nil {
-		return nil, fmt.Errorf("load TLS certificate: %w", err)
+		return nil, err
 	}
-	pem, err := os.ReadFile(f.tlsCA)
-	if err != nil {
-		return nil, fmt.Errorf("read TLS authority: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read TLS authority: no certificate in %s", f.tlsCA)
-	}
-	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool, MinVersion: tls.VersionTLS13}), nil
+	return credentials.NewTLS(cfg), nil
 }
 
 // orphaned returns a channel that is closed when the parent is gone; nil when

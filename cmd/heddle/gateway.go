@@ -63,6 +63,10 @@ func runGateway(cmd *cobra.Command, f *gatewayFlags) error {
 	if err != nil {
 		return fmt.Errorf("find the working folder: %w", err)
 	}
+	// The home's config is the control plane's to check.
+	if err := f.session.checkStrict(config.Home{}, cwd, overrides); err != nil {
+		return usageError(err)
+	}
 	home, err := config.ResolveHome(environ())
 	if err != nil {
 		return usageError(err)

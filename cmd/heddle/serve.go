@@ -63,6 +63,9 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err != nil {
 		return fmt.Errorf("find the working folder: %w", err)
 	}
+	if err := f.session.checkStrict(home, cwd, overrides); err != nil {
+		return usageError(err)
+	}
 	front, err := f.front.check(home.Dir, cmd.ErrOrStderr())
 	if err != nil {
 		return usageError(err)

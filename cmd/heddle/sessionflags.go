@@ -53,7 +53,22 @@ func (f *sessionFlags) overrides() (map[string]any, error) {
 	if f.bypassHookTrust {
 		out["bypass_hook_trust"] = true
 	}
+	if f.ignoreRules {
+		out["ignore_rules"] = true
+	}
 	return out, nil
+}
+
+// checkStrict refuses keys that are not known in the config of a home and among
+// those of the session, where --strict-config asks for that.
+func (f *sessionFlags) checkStrict(home config.Home, cwd string, overrides map[string]any) error {
+	if !f.strict {
+		return nil
+	}
+	_, err := config.Load(config.Options{
+		Home: home, Env: environ(), Profile: f.profile, Overrides: overrides, Cwd: cwd, IgnoreUserConfig: f.ignoreUserConfig, Strict: true,
+	})
+	return err
 }
 
 // attach makes the registration of a session in cwd with this process's
@@ -79,6 +94,13 @@ func (f *sessionFlags) here() (*heddlev1.AttachRequest, error) {
 	cwd, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find the working folder: %w", err)
+	}
+	home, err := config.ResolveHome(environ())
+	if err != nil {
+		return nil, usageError(err)
+	}
+	if err := f.checkStrict(home, cwd, overrides); err != nil {
+		return nil, usageError(err)
 	}
 	attach, err := f.attach(cwd, environ(), overrides)
 	if err != nil {

@@ -28,7 +28,7 @@ func (f *tlsFlags) given() (bool, error) {
 	case f.cert != "" && f.key != "" && f.ca != "":
 		return true, nil
 	}
-	return false, errors.New("mutual TLS needs --tls-cert, --tls-key and --tls-ca together")
+	return false, errors.New("mutual TLS: --tls-cert, --tls-key and --tls-ca go together")
 }
 
 // load returns the configuration for both directions: each side shows its

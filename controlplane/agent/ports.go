@@ -123,6 +123,8 @@ type Runtime struct {
 	// Hooks are those of the config, HookWarnings what is wrong with them.
 	Hooks        []hook.Hook
 	HookWarnings []string
+	// IgnoreRules is true where the rules for commands do not count.
+	IgnoreRules bool
 	// ApprovalTimeout is the deadline of a question.
 	ApprovalTimeout time.Duration
 	// UserAgent is that of the control plane; the client's name stands before it.

@@ -68,7 +68,10 @@ func (t *turn) surroundings() prompt.Context {
 		BaseInstructions: s.GetBaseInstructions(), DeveloperInstructions: s.GetDeveloperInstructions(),
 		Cwd: s.GetCwd(), Shell: filepath.Base(t.lt.shell()), Timezone: found.GetTimezone(), Now: t.agent.cfg.Clock(),
 		Policy: s.GetSandbox(), ApprovalPolicy: s.GetApprovalPolicy(), GranularApproval: s.GetGranularApproval().AsMap(),
-		AllowedPrefixes: t.agent.cfg.Rules.Allowed(), PlanMode: planning(s), ModeInstructions: modeInstructions(s),
+		PlanMode: planning(s), ModeInstructions: modeInstructions(s),
+	}
+	if !t.rt.IgnoreRules {
+		c.AllowedPrefixes = t.agent.cfg.Rules.Allowed()
 	}
 	for _, f := range found.GetInstructions() {
 		c.Instructions = append(c.Instructions, prompt.Instructions{Dir: filepath.Dir(f.GetPath()), Text: f.GetContent()})

@@ -16,7 +16,7 @@ import (
 
 // notForProjects are keys that a project must not decide: they say where the
 // conversation is sent and which projects are trusted.
-var notForProjects = []string{"model_provider", "model_providers", "openai_base_url", "profile", "profiles", "projects", "bypass_hook_trust", planeTable}
+var notForProjects = []string{"model_provider", "model_providers", "openai_base_url", "profile", "profiles", "projects", "bypass_hook_trust", "ignore_rules", planeTable}
 
 // Load reads and lays the layers over each other. A file that does not parse
 // gives defaults and a warning, a wrong value in a file a warning and the default

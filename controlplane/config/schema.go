@@ -91,6 +91,7 @@ func schema() *node {
 		"profile":                 t,
 		"hooks":                   {kind: table, each: open},
 		"bypass_hook_trust":       b,
+		"ignore_rules":            b,
 		"tools":                   {kind: table, each: &node{kind: boolean, orTable: &node{kind: table, each: open}}},
 		"features":                {kind: table, each: open},
 		"web_search":              oneOf("disabled", "cached", "live", "indexed"),

@@ -200,6 +200,17 @@ func (c *Config) absolute(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
+// IgnoresRules reports whether the session was started to do without the rules
+// for commands (ignore_rules). In a file the key does not count.
+func (c *Config) IgnoresRules() bool {
+	for _, l := range c.layers { // highest first
+		if on, ok := l.Tree["ignore_rules"].(bool); ok && l.File == "" {
+			return on
+		}
+	}
+	return false
+}
+
 // ToolEnabled reports tools.<name>.enabled (or tools.<name> = true).
 func (c *Config) ToolEnabled(name string) bool {
 	return c.flag("tools", name) || c.flag("tools", name, "enabled")

@@ -312,6 +312,7 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		StreamMaxRetries: p.StreamMaxRetries, AutoCompactLimit: info.AutoCompactLimit, CompactPrompt: c.CompactPrompt(),
 		Env:             commandEnv(config.FilterEnv(c.EnvPolicy(), env)),
 		ApprovalTimeout: r.cfg.ApprovalTimeout,
+		IgnoreRules:     c.IgnoresRules(),
 		UserAgent:       "heddle/" + r.cfg.Version,
 		Tools: tool.Options{
 			NoEnvironment: !shell, FreeformPatch: shell && freeform, FunctionPatch: shell && !freeform, UpdatePlan: c.ToolEnabled("update_plan"),

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -238,4 +240,46 @@ func TestManyClientsOneHome(t *testing.T) {
 		t.Errorf("the app-server's turn: %s", status)
 	}
 	app.close()
+}
+
+// Rules of the home count unless a run is to do without them.
+func TestExecIgnoreRules(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	if err := os.MkdirAll(filepath.Join(w.home, "rules"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.write(filepath.Join(w.home, "rules", "default.rules"), `prefix_rule(pattern=["cat"], decision="forbid")`+"\n")
+	made := filepath.Join(w.workspace, "made.txt")
+	if got := w.exec("please WRITE"); got.code != 0 {
+		t.Fatalf("exit %d\n%s", got.code, got.stderr)
+	}
+	if _, err := os.Stat(made); err == nil {
+		t.Error("a command ran that a rule forbids")
+	}
+	if got := w.exec("--ignore-rules", "please WRITE"); got.code != 0 {
+		t.Fatalf("exit %d\n%s", got.code, got.stderr)
+	}
+	if data, err := os.ReadFile(made); err != nil || string(data) != "data\n" {
+		t.Errorf("with --ignore-rules, made.txt: %q, %v", data, err)
+	}
+}
+
+// --strict-config refuses an unknown key of the home and of the command line,
+// before anything is started.
+func TestStrictConfig(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	w.write(filepath.Join(w.home, "config.toml"), "modle = \"x\"\n")
+	for _, args := range [][]string{
+		{"exec", "hello"}, {"app-server"}, {"mcp-server"}, {"mcp", "list"}, {"serve"},
+		{"gateway", "--connect", "127.0.0.1:1", "-c", "modle=x"},
+	} {
+		out, err := w.command(t.Context(), append(args, "--strict-config")...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), `Unknown configuration key "modle"`) {
+			t.Errorf("%v: %v, %q", args, err, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(w.home, "state.db")); err == nil {
+		t.Error("a control plane was started")
+	}
 }
