@@ -16,7 +16,7 @@ import (
 type File struct {
 	Data []byte
 	Mode fs.FileMode
-	// Link is set when the name itself is a symbolic link.
+	// Link is set when the name is not the only one of its file: a symbolic link, or one of several hard links.
 	Link bool
 }
 

@@ -269,7 +269,7 @@ func (b boxFiles) Read(ctx context.Context, path string) (patch.File, error) {
 	if errors.Is(err, sandbox.ErrTooLarge) {
 		return patch.File{}, &patch.RejectedError{Reason: fmt.Sprintf("it is larger than %d bytes", patch.MaxFile)}
 	}
-	return patch.File{Data: data, Mode: info.Mode.Perm(), Link: link}, err
+	return patch.File{Data: data, Mode: info.Mode.Perm(), Link: link || info.Nlink > 1}, err
 }
 
 // target writes a plan: approved outside paths through the one-off sandbox, all
@@ -301,7 +301,7 @@ func (t *target) Exists(ctx context.Context, path string) (bool, error) {
 
 func (t *target) Write(ctx context.Context, path string, f patch.File) error {
 	files, at, wide := t.through(path)
-	// A link stays one: the file it names is written in place.
+	// A link stays one, and other names of a file stay names of it: it is written in place.
 	return files.WriteFile(ctx, at, f.Data, sandbox.WriteOptions{Mode: f.Mode, InPlace: f.Link && !wide})
 }
 

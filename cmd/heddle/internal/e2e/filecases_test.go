@@ -69,10 +69,17 @@ func (w *world) patchFiles() {
 	if err := os.Chmod(filepath.Join(w.workspace, "run.sh"), 0o751); err != nil {
 		w.t.Fatal(err)
 	}
+	for name, of := range map[string]string{"other-name.txt": "linked.txt", "stays.txt": "moved.txt"} {
+		name = filepath.Join(w.workspace, name)
+		_ = os.Remove(name)
+		if err := os.Link(filepath.Join(w.workspace, of), name); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 // F4: a patch of one line leaves everything else of a file as it was, on disk: line
-// ends, bytes that are no UTF-8, a missing last newline, the mode.
+// ends, bytes that are no UTF-8, a missing last newline, the mode, another name of it.
 func TestF4PatchesOnDisk(t *testing.T) {
 	w := newWorld(t, newModel(t, nil))
 	var b strings.Builder
@@ -95,7 +102,7 @@ func TestF4PatchesOnDisk(t *testing.T) {
 			t.Errorf("%s: %v", level, item)
 		}
 		for name, want := range map[string]string{
-			"crlf.txt": "a\r\nB\r\nc\r\n", "latin.txt": "caf\xe9\nB\n\xff\xfe\n", "open.txt": "a\nB", "run.sh": "#!/bin/sh\nB\n", "linked.txt": "a\nB\n", "kept.txt": "a\nb\nc\nd\ne\n",
+			"crlf.txt": "a\r\nB\r\nc\r\n", "latin.txt": "caf\xe9\nB\n\xff\xfe\n", "open.txt": "a\nB", "run.sh": "#!/bin/sh\nB\n", "linked.txt": "a\nB\n", "other-name.txt": "a\nB\n", "kept.txt": "a\nb\nc\nd\ne\n",
 		} {
 			if got := string(readFile(t, filepath.Join(w.workspace, name))); got != want {
 				t.Errorf("%s: %s holds %q, want %q", level, name, got, want)
@@ -149,7 +156,8 @@ func TestF5WrongHunkOnDisk(t *testing.T) {
 		if item := w.patched(level, strings.Replace(patch, "-wrong", "-d", 1)); item["status"] != "completed" {
 			t.Errorf("%s, the right patch: %v", level, item)
 		}
-		if _, err := os.Stat(filepath.Join(w.workspace, "elsewhere/moved.txt")); err != nil || string(readFile(t, filepath.Join(w.workspace, "kept.txt"))) != "A\nB\nc\nD\ne\n" {
+		moved, err := os.ReadFile(filepath.Join(w.workspace, "elsewhere/moved.txt"))
+		if err != nil || string(moved) != "M\n" || string(readFile(t, filepath.Join(w.workspace, "stays.txt"))) != "m\n" || string(readFile(t, filepath.Join(w.workspace, "kept.txt"))) != "A\nB\nc\nD\ne\n" {
 			t.Errorf("%s, the right patch made\n%s", level, tree(t, w.workspace))
 		}
 		for _, name := range []string{"new", "elsewhere"} {
