@@ -157,7 +157,7 @@ func TestF5WrongHunkOnDisk(t *testing.T) {
 			t.Errorf("%s, the right patch: %v", level, item)
 		}
 		moved, err := os.ReadFile(filepath.Join(w.workspace, "elsewhere/moved.txt"))
-		if err != nil || string(moved) != "M\n" || string(readFile(t, filepath.Join(w.workspace, "stays.txt"))) != "m\n" || string(readFile(t, filepath.Join(w.workspace, "kept.txt"))) != "A\nB\nc\nD\ne\n" {
+		if err != nil || string(moved) != "M\n" || string(readFile(t, filepath.Join(w.workspace, "stays.txt"))) != "M\n" || string(readFile(t, filepath.Join(w.workspace, "kept.txt"))) != "A\nB\nc\nD\ne\n" {
 			t.Errorf("%s, the right patch made\n%s", level, tree(t, w.workspace))
 		}
 		for _, name := range []string{"new", "elsewhere"} {
