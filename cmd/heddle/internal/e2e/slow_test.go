@@ -144,7 +144,7 @@ func TestP2AMinuteWithoutReading(t *testing.T) {
 		"WARM": {{say: text, parts: parts}},
 		"FLOW": {{say: text, parts: parts, pause: 5 * time.Millisecond}},
 	}))
-	socket := filepath.Join(filepath.Dir(w.home), "app.sock")
+	socket := filepath.Join(w.home, "app.sock") // in the home: so its server is found
 	w.awaitLog(w.role("app-server", "--listen", "unix://"+socket), socket)
 	fast, leave := w.wsClient(socket)
 	defer leave()
