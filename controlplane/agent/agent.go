@@ -154,12 +154,8 @@ func (a *Agent) StartTurn(ctx context.Context, r TurnRequest) (*TurnAnswer, erro
 			return ans, err
 		}
 		// It is ending; the new turn follows it.
-		select {
-		case <-t.done:
-		case <-t.stuck:
-			return nil, errEndNotRecorded()
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := t.awaitEnd(ctx); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -88,12 +88,8 @@ func (a *Agent) Revert(ctx context.Context, threadID, beforeTurnID string) error
 	}
 	if t := lt.current(); t != nil {
 		t.interrupt(causeThreadClosed)
-		select {
-		case <-t.done:
-		case <-t.stuck:
-			return errEndNotRecorded()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := t.awaitEnd(ctx); err != nil {
+			return err
 		}
 	}
 	row, err := a.store.Thread(ctx, threadID)

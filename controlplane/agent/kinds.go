@@ -58,14 +58,7 @@ func (lt *live) idle(ctx context.Context) error {
 	if !t.ending() {
 		return errdefs.New(errdefs.Busy, "a turn is running in thread %s", lt.id).With("turn_id", t.id())
 	}
-	select {
-	case <-t.done:
-		return nil
-	case <-t.stuck:
-		return errEndNotRecorded()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return t.awaitEnd(ctx)
 }
 
 // taskInput is the input a turn of the kind begins with; nil where it has none

@@ -57,12 +57,8 @@ func (a *Agent) EndThread(ctx context.Context, threadID string, events []*heddle
 	defer lt.release()
 	if t := lt.current(); t != nil {
 		t.interrupt(causeThreadClosed)
-		select {
-		case <-t.done:
-		case <-t.stuck:
-			return errEndNotRecorded()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := t.awaitEnd(ctx); err != nil {
+			return err
 		}
 	}
 	for _, id := range a.children(threadID) {

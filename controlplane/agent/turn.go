@@ -156,6 +156,19 @@ func (t *turn) waits() bool {
 	return t.resume != nil && t.resume.waiting
 }
 
+// awaitEnd waits until the turn's end is durable. It fails when that cannot be
+// recorded, and when ctx ends.
+func (t *turn) awaitEnd(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return nil
+	case <-t.stuck:
+		return errEndNotRecorded()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 func (t *turn) interrupt(cause string) { t.cancel(&interruption{cause: cause}) }
 
 // run is the turn's goroutine.
