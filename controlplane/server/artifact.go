@@ -176,12 +176,9 @@ func (s *artifactService) ReadArtifact(ctx context.Context, r *heddlev1.ReadArti
 	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
 		return nil, err
 	}
-	if r.GetOffset() < 0 || r.GetLength() < 0 {
-		return nil, errdefs.New(errdefs.InvalidArgument, "offset and length must not be negative")
-	}
-	length := r.GetLength()
-	if length == 0 || length > maxOutputRead {
-		length = maxOutputRead
+	length, err := readLength(r.GetOffset(), r.GetLength())
+	if err != nil {
+		return nil, err
 	}
 	out := &heddlev1.ReadArtifactResponse{Offset: r.GetOffset()}
 	if item, ok := strings.CutPrefix(r.GetArtifactId(), outputPrefix); ok {

@@ -35,16 +35,25 @@ func (s *eventService) Watch(r *heddlev1.WatchRequest, stream grpc.ServerStreami
 	}
 }
 
+// readLength is how much is read at a time of what was asked for; 0 asks for as
+// much as there may be.
+func readLength(offset, length int64) (int64, error) {
+	if offset < 0 || length < 0 {
+		return 0, errdefs.New(errdefs.InvalidArgument, "offset and length must not be negative")
+	}
+	if length == 0 || length > maxOutputRead {
+		return maxOutputRead, nil
+	}
+	return length, nil
+}
+
 func (s *eventService) ReadOutput(ctx context.Context, r *heddlev1.ReadOutputRequest) (*heddlev1.ReadOutputResponse, error) {
 	if _, err := s.thread(ctx, r.GetThreadId()); err != nil {
 		return nil, err
 	}
-	if r.GetOffset() < 0 || r.GetLength() < 0 {
-		return nil, errdefs.New(errdefs.InvalidArgument, "offset and length must not be negative")
-	}
-	length := r.GetLength()
-	if length == 0 || length > maxOutputRead {
-		length = maxOutputRead
+	length, err := readLength(r.GetOffset(), r.GetLength())
+	if err != nil {
+		return nil, err
 	}
 	// A fork shows items whose bytes lie with its source.
 	item, err := s.store.Item(ctx, r.GetThreadId(), r.GetItemId())

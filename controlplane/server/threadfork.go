@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/google/uuid"
-
 	"github.com/heddle-dev/heddle/controlplane/agent"
 	"github.com/heddle-dev/heddle/controlplane/store"
 	"github.com/heddle-dev/heddle/proto/errdefs"
@@ -33,21 +31,17 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	if err != nil {
 		return nil, err
 	}
-	id, err := uuid.NewV7()
+	id, err := s.newThreadID()
 	if err != nil {
-		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
-	}
-	if err := s.cfg.Agent.Room(id.String()); err != nil {
 		return nil, err
 	}
 	row := &heddlev1.Thread{
-		Id: id.String(), Principal: source.GetPrincipal(), Ephemeral: r.GetEphemeral(), State: heddlev1.ThreadState_THREAD_STATE_IDLE,
+		Id: id, Principal: source.GetPrincipal(), Ephemeral: r.GetEphemeral(), State: heddlev1.ThreadState_THREAD_STATE_IDLE,
 		ForkedFromId: source.GetId(), ForkedLastTurnId: last, Preview: source.GetPreview(),
-		Settings: agent.MergeSettings(source.GetSettings(), patch), TokenUsage: usage,
+		Settings: agent.MergeSettings(source.GetSettings(), patch), Places: source.GetPlaces(), TokenUsage: usage,
 		Source: cmp.Or(r.GetSource(), source.GetSource()), ThreadSource: cmp.Or(r.GetThreadSource(), source.GetThreadSource()),
 		Originator: cmp.Or(r.GetOriginator(), source.GetOriginator()), Version: cmp.Or(r.GetVersion(), source.GetVersion()), ClientFields: r.GetClientFields(),
 	}
-	row.Places = source.GetPlaces()
 	if r.GetBeforeTurnId() != "" && last == "" {
 		// It has nothing of its source but the settings.
 		row.Preview = ""
@@ -61,25 +55,30 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 		}
 		row.ProjectId = p.GetId()
 	}
-	cutsTurn := last != "" && last == source.GetActiveTurnId()
-	row, err = s.create(ctx, caller, row)
-	if err != nil {
+	if row, err = s.create(ctx, caller, row); err != nil {
 		return nil, err
 	}
-	if cutsTurn {
-		if err := s.cfg.Agent.MarkAborted(ctx, row.GetId()); err != nil {
-			return nil, err
-		}
-	}
-	if !row.GetEphemeral() && source.GetAttachmentCount() > 0 {
-		if err := s.copyAttachments(ctx, source, row.GetId()); err != nil {
-			return nil, err
-		}
-		if row, err = s.thread(ctx, row.GetId()); err != nil {
-			return nil, err
-		}
+	if row, err = s.finishFork(ctx, source, row, last); err != nil {
+		return nil, err
 	}
 	return &heddlev1.ForkThreadResponse{Thread: row}, nil
+}
+
+// finishFork gives a new fork what is not in its row: the mark of a turn that was
+// cut in two, and copies of the attachments.
+func (s *threadService) finishFork(ctx context.Context, source, fork *heddlev1.Thread, last string) (*heddlev1.Thread, error) {
+	if last != "" && last == source.GetActiveTurnId() {
+		if err := s.cfg.Agent.MarkAborted(ctx, fork.GetId()); err != nil {
+			return nil, err
+		}
+	}
+	if fork.GetEphemeral() || source.GetAttachmentCount() == 0 {
+		return fork, nil
+	}
+	if err := s.copyAttachments(ctx, source, fork.GetId()); err != nil {
+		return nil, err
+	}
+	return s.thread(ctx, fork.GetId())
 }
 
 // forkCut is the last turn that a fork shares; empty for none.

@@ -36,15 +36,12 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 			return nil, err
 		}
 	}
-	id, err := uuid.NewV7()
+	id, err := s.newThreadID()
 	if err != nil {
-		return nil, errdefs.New(errdefs.Internal, "make a thread id: %w", err)
-	}
-	if err := s.cfg.Agent.Room(id.String()); err != nil {
 		return nil, err
 	}
 	row := &heddlev1.Thread{
-		Id: id.String(), Principal: session.Local, Ephemeral: r.GetEphemeral(), Settings: set, State: heddlev1.ThreadState_THREAD_STATE_IDLE,
+		Id: id, Principal: session.Local, Ephemeral: r.GetEphemeral(), Settings: set, State: heddlev1.ThreadState_THREAD_STATE_IDLE,
 		Source: r.GetSource(), ThreadSource: r.GetThreadSource(), Originator: r.GetOriginator(), Version: r.GetVersion(), ClientFields: r.GetClientFields(),
 	}
 	if r.GetProjectId() != "" {
@@ -61,6 +58,15 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 		return nil, err
 	}
 	return &heddlev1.StartThreadResponse{Thread: row}, nil
+}
+
+// newThreadID makes an id for a thread if there is room for another one.
+func (s *threadService) newThreadID() (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", errdefs.New(errdefs.Internal, "make a thread id: %w", err)
+	}
+	return id.String(), s.cfg.Agent.Room(id.String())
 }
 
 // create makes the thread durable, with what a short look at its workspace
