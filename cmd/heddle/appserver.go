@@ -191,11 +191,7 @@ func runAppServer(cmd *cobra.Command, f *appServerFlags) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err := place.close(); err != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "heddle: end the control plane: %v\n", err)
-		}
-	}()
+	defer place.end(cmd.ErrOrStderr())
 	front, err := f.front.check(place.dir, cmd.ErrOrStderr())
 	if err != nil {
 		return usageError(err)

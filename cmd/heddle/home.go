@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +20,13 @@ type place struct {
 	// dial connects, and starts the control plane when none answers.
 	dial  func(context.Context) (*grpc.ClientConn, error)
 	close func() error
+}
+
+// end closes the place at the end of a command.
+func (p *place) end(stderr io.Writer) {
+	if err := p.close(); err != nil {
+		fmt.Fprintf(stderr, "heddle: end the control plane: %v\n", err)
+	}
 }
 
 // openHome finds the home. The control plane starts with the first dial; with

@@ -72,11 +72,7 @@ func runMCPServer(cmd *cobra.Command, f *mcpServerFlags) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err := place.close(); err != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "heddle: end the control plane: %v\n", err)
-		}
-	}()
+	defer place.end(cmd.ErrOrStderr())
 	server := mcpserver.New(mcpserver.Config{
 		Dial: place.dial, Attach: attach, Version: buildVersion(),
 		Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
