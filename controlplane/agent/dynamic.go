@@ -81,7 +81,7 @@ func checkToolName(name string) error {
 	case len(name) > 128:
 		return errdefs.New(errdefs.InvalidArgument, "dynamic tool name must be at most 128 characters: %s", name[:128])
 	case !toolName.MatchString(name):
-		return errdefs.New(errdefs.InvalidArgument, "dynamic tool name must match ^[a-zA-Z0-9_-]+$: %s", name)
+		return errdefs.New(errdefs.InvalidArgument, "dynamic tool name must match ^[a-zA-Z0-9_-]+$ to match Responses API: %s", name)
 	}
 	return nil
 }

@@ -3,8 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -230,18 +233,27 @@ func (a *Agent) DescribeServers(ctx context.Context, threadID, sessionID, name s
 // CallServerTool calls a tool of a thread's server for a client. Questions of
 // the server are declined: there is no turn to ask in.
 func (a *Agent) CallServerTool(ctx context.Context, threadID, sessionID, server, tool string, args map[string]any) (res *structpb.Struct, err error) {
-	err = a.withServers(ctx, threadID, sessionID, func(s *mcp.Set) error {
+	err = a.withServers(ctx, threadID, sessionID, func(s *mcp.Set) (err error) {
 		res, err = s.Call(ctx, server, &mcp.Call{Tool: tool, Arguments: args})
-		return err
+		return serversOwn(err)
 	})
 	return res, err
 }
 
 // ReadServerResource reads a resource of a server.
 func (a *Agent) ReadServerResource(ctx context.Context, threadID, sessionID, server, uri string) (contents []*structpb.Struct, err error) {
-	err = a.withServers(ctx, threadID, sessionID, func(s *mcp.Set) error {
+	err = a.withServers(ctx, threadID, sessionID, func(s *mcp.Set) (err error) {
 		contents, err = s.Read(ctx, server, uri)
-		return err
+		return serversOwn(err)
 	})
 	return contents, err
+}
+
+// serversOwn gives the error that an MCP server answered with as the server gave
+// it, with its code; every other error stays.
+func serversOwn(err error) error {
+	if own, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		return errdefs.New(errdefs.Internal, "%s", strings.ToValidUTF8(own.Message, "\uFFFD")).With("mcp_code", strconv.FormatInt(own.Code, 10))
+	}
+	return err
 }

@@ -65,6 +65,7 @@ type Config struct {
 	layers   []Layer
 	origins  map[string]int
 	warnings []*heddlev1.ConfigWarning
+	unread   *heddlev1.ConfigWarning
 	env      map[string]string
 }
 
@@ -104,6 +105,16 @@ func (c *Config) Layers() []Layer { return c.layers }
 
 // Origins maps dotted keys to indexes in Layers.
 func (c *Config) Origins() map[string]int { return c.origins }
+
+// Unread fails when a file of the user could not be read or parsed, so that the
+// defaults stand in for all that it says: its provider, its limits, its rules.
+func (c *Config) Unread() error {
+	if c.unread == nil {
+		return nil
+	}
+	w := c.unread
+	return &Error{&heddlev1.ConfigWarning{Summary: w.GetDetails(), Path: w.GetPath(), Line: w.GetLine(), Column: w.GetColumn()}}
+}
 
 // Warnings returns what was wrong but did not stop the load.
 func (c *Config) Warnings() []*heddlev1.ConfigWarning { return c.warnings }

@@ -46,6 +46,8 @@ type source struct {
 	layer    Layer
 	data     []byte
 	warnings []*heddlev1.ConfigWarning
+	// unread says why nothing of the file holds.
+	unread *heddlev1.ConfigWarning
 }
 
 // readFile parses one file. A missing file is an empty source without a layer.
@@ -66,7 +68,7 @@ func readFile(kind, path string, strict bool) (*source, error) {
 		if strict {
 			return nil, &Error{w}
 		}
-		return &source{layer: Layer{Kind: kind, File: path, Tree: map[string]any{}}, warnings: []*heddlev1.ConfigWarning{w}}, nil
+		return &source{layer: Layer{Kind: kind, File: path, Tree: map[string]any{}}, warnings: []*heddlev1.ConfigWarning{w}, unread: w}, nil
 	}
 	return parseFile(kind, path, data, strict)
 }
@@ -91,7 +93,7 @@ func parseFile(kind, path string, data []byte, strict bool) (*source, error) {
 		if strict {
 			return nil, &Error{w}
 		}
-		s.warnings = append(s.warnings, w)
+		s.warnings, s.unread = append(s.warnings, w), w
 		return s, nil
 	}
 	s.layer.Tree = tree

@@ -35,6 +35,9 @@ func Load(o Options) (*Config, error) {
 				return nil, err
 			}
 			if s != nil {
+				if s.unread != nil {
+					c.unread = s.unread
+				}
 				sources = append(sources, s)
 			}
 		}

@@ -168,6 +168,11 @@ func (r *Resolver) Complete(ctx context.Context, sessionID string, given *heddle
 	if err != nil {
 		return nil, err
 	}
+	if err := c.Unread(); err != nil {
+		// A thread with the defaults would speak to another provider than the one that
+		// the file names.
+		return nil, errdefs.New(errdefs.InvalidConfig, "failed to load configuration: %w", err)
+	}
 	fill(&s.ModelProvider, c.ModelProvider())
 	fill(&s.Model, c.Model())
 	if p, err := c.Provider(s.GetModelProvider()); err == nil && s.Model == "" && p.WireAPI == "scripted" {

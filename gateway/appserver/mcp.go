@@ -3,9 +3,12 @@ package appserver
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/heddle-dev/heddle/gateway/appserver/protocol"
+	"github.com/heddle-dev/heddle/gateway/jsonrpc"
+	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -127,13 +130,26 @@ func (s *Server) mcpToolCall(ctx context.Context, _ *call, p *protocol.McpToolCa
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, serversOwn(err)
 	}
 	m := resp.GetResult().AsMap()
 	if m["content"] == nil {
 		m["content"] = []any{}
 	}
-	return list{"content": m["content"], "structuredContent": m["structuredContent"], "isError": m["isError"], "_meta": m["_meta"]}, nil
+	return list{"content": m["content"], "structuredContent": m["structuredContent"], "isError": m["isError"] == true, "_meta": m["_meta"]}, nil
+}
+
+// serversOwn passes on the error that an MCP server answered with, under its code.
+func serversOwn(err error) error {
+	e := errdefs.From(err)
+	if e == nil || e.Meta["mcp_code"] == "" {
+		return err
+	}
+	code, convErr := strconv.Atoi(e.Meta["mcp_code"])
+	if convErr != nil {
+		return err
+	}
+	return &jsonrpc.Error{Code: code, Message: e.Message}
 }
 
 func (s *Server) mcpResourceRead(ctx context.Context, _ *call, p *protocol.McpResourceParams) (any, error) {
@@ -151,7 +167,7 @@ func (s *Server) mcpResourceRead(ctx context.Context, _ *call, p *protocol.McpRe
 		return c.ReadMcpResource(ctx, &heddlev1.ReadMcpResourceRequest{ThreadId: thread, Server: p.Server, Uri: p.URI})
 	})
 	if err != nil {
-		return nil, err
+		return nil, serversOwn(err)
 	}
 	return list{"contents": objects(resp.GetContents())}, nil
 }

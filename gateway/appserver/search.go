@@ -160,7 +160,7 @@ func (s *Server) searchStart(_ context.Context, r *call, p *protocol.FuzzySessio
 		return nil, invalid("sessionId must not be empty")
 	}
 	if len(p.Roots) == 0 {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "a search session needs a folder to search in"}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternal, Message: "failed to start fuzzy file search session: at least one search directory is required"}
 	}
 	ctx, cancel := context.WithCancel(r.client.ctx)
 	x := &searchSession{id: p.SessionID, roots: p.Roots, client: r.client, cancel: cancel, wake: make(chan struct{}, 1)}

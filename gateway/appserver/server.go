@@ -113,6 +113,12 @@ func (s *Server) wire(t *heddlev1.Thread) protocol.Thread {
 	return out
 }
 
+// itsPath says that a path that a client gives beside a thread's id is none, or
+// the one that it was told for the thread.
+func (s *Server) itsPath(p *protocol.Path, thread string) bool {
+	return p == nil || filepath.Clean(string(*p)) == s.path(thread)
+}
+
 // thread returns a loaded thread, nil when it is not loaded.
 func (s *Server) thread(id string) *loaded {
 	s.mu.Lock()

@@ -87,7 +87,7 @@ func (s *Server) threadStart(ctx context.Context, r *call, p *protocol.ThreadSta
 }
 
 func (s *Server) threadResume(ctx context.Context, r *call, p *protocol.ThreadResumeParams) (any, error) {
-	if p.Path != nil {
+	if !s.itsPath(p.Path, p.ThreadID) {
 		return nil, invalid("thread/resume by path is not supported by this server")
 	}
 	if p.History != nil {
@@ -199,7 +199,7 @@ func (s *Server) tellUsage(c *client, t *heddlev1.Thread, lastTurn string) {
 }
 
 func (s *Server) threadFork(ctx context.Context, r *call, p *protocol.ThreadForkParams) (any, error) {
-	if p.Path != nil || p.AttachToSource || p.PredictionMode {
+	if !s.itsPath(p.Path, p.ThreadID) || p.AttachToSource || p.PredictionMode {
 		return nil, invalid("this form of thread/fork is not supported by this server")
 	}
 	if p.Ephemeral && !p.ExcludeTurns {

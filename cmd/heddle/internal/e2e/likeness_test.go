@@ -209,3 +209,88 @@ func TestAnswersThatClientsKnow(t *testing.T) {
 		}
 	}
 }
+
+// A config file that does not parse stops no client, but no thread starts on
+// defaults that speak to another provider. What is there is read as before, and a
+// corrected file is enough.
+func TestNoThreadStartsOnAFileThatDoesNotParse(t *testing.T) {
+	w := newWorld(t, newModel(t, map[string][]step{"HELLO": {{say: "hello there"}, {say: "again"}}}))
+	app := w.experimental()
+	defer app.close()
+	thread := app.startThread()
+	app.awaitTurn(app.startTurn(thread, "HELLO"), 30*time.Second)
+	name := filepath.Join(w.home, "config.toml")
+	good := string(readFile(t, name))
+	w.write(name, good+"\nthis is = = not toml\n")
+	got := app.refused("thread/start", map[string]any{"cwd": w.workspace})
+	if !strings.HasPrefix(got, "-32600 failed to load configuration: "+name+":") {
+		t.Errorf("thread/start: %s", got)
+	}
+	if r := w.exec("HELLO"); r.code == 0 || !strings.Contains(r.stderr, "Invalid configuration") {
+		t.Errorf("exec: %d %s", r.code, r.stderr)
+	}
+	if data, _ := app.call("thread/list", map[string]any{})["data"].([]any); len(data) != 1 {
+		t.Errorf("listed: %v", data)
+	}
+	w.write(name, good)
+	app.awaitTurn(app.startTurn(app.startThread(), "HELLO"), 30*time.Second)
+}
+
+// The path that a thread is shown with can be given beside its id; no other can.
+func TestResumeWithTheThreadsPath(t *testing.T) {
+	w := newWorld(t, newModel(t, map[string][]step{"HELLO": {{say: "hello there"}}}))
+	app := w.experimental()
+	defer app.close()
+	thread := app.startThread()
+	app.awaitTurn(app.startTurn(thread, "HELLO"), 30*time.Second)
+	path := at(app.call("thread/read", map[string]any{"threadId": thread}), "thread", "path")
+	for _, method := range []string{"thread/resume", "thread/fork"} {
+		if got := at(app.call(method, map[string]any{"threadId": thread, "path": path, "excludeTurns": true}), "thread", "preview"); got != "HELLO" {
+			t.Errorf("%s: %v", method, got)
+		}
+		if got := app.refused(method, map[string]any{"threadId": thread, "path": "/elsewhere"}); !strings.Contains(got, "is not supported by this server") {
+			t.Errorf("%s: %s", method, got)
+		}
+	}
+}
+
+// mcpScript is an MCP server with one tool that works and one that fails with an
+// error of its own.
+const mcpScript = `while read -r line; do
+  [[ $line =~ \"id\":([0-9]+) ]] || continue
+  id=${BASH_REMATCH[1]}
+  say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+  case $line in
+  *'"initialize"'*) say '"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"resources":{}},"serverInfo":{"name":"demo","version":"1"}}' ;;
+  *'"tools/list"'*) say '"result":{"tools":[{"name":"good","inputSchema":{"type":"object"}},{"name":"bad","inputSchema":{"type":"object"}}]}' ;;
+  *'"resources/'*) say '"error":{"code":-32002,"message":"no such resource"}' ;;
+  *'"good"'*) say '"result":{"content":[{"type":"text","text":"fine"}]}' ;;
+  *'"bad"'*) say '"error":{"code":-32042,"message":"not today"}' ;;
+  *) say '"result":{}' ;;
+  esac
+done
+`
+
+// What an MCP server answers a client's call with reaches the client as it is.
+func TestErrorsOfMCPServersKeepTheirCode(t *testing.T) {
+	w := newWorld(t, newModel(t, nil))
+	script := filepath.Join(w.workspace, "server.sh")
+	w.write(script, mcpScript)
+	name := filepath.Join(w.home, "config.toml")
+	w.write(name, string(readFile(t, name))+fmt.Sprintf("\n[mcp_servers.demo]\ncommand = \"bash\"\nargs = [%q]\n", script))
+	app := w.experimental()
+	defer app.close()
+	thread := app.startThread()
+	call := func(tool string) map[string]any {
+		return map[string]any{"threadId": thread, "server": "demo", "tool": tool, "arguments": map[string]any{}}
+	}
+	if got := app.call("mcpServer/tool/call", call("good")); got["isError"] != false || at(got, "content", 0, "text") != "fine" {
+		t.Errorf("good: %v", got)
+	}
+	if got := app.refused("mcpServer/tool/call", call("bad")); got != "-32042 not today" {
+		t.Errorf("bad: %s", got)
+	}
+	if got := app.refused("mcpServer/resource/read", map[string]any{"threadId": thread, "server": "demo", "uri": "demo://x"}); got != "-32002 no such resource" {
+		t.Errorf("resource: %s", got)
+	}
+}
