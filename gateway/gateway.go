@@ -20,7 +20,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/heddle-dev/heddle/gateway/appserver"
-	"github.com/heddle-dev/heddle/gateway/auth"
 	"github.com/heddle-dev/heddle/gateway/httpapi"
 	"github.com/heddle-dev/heddle/gateway/jsonrpc"
 	"github.com/heddle-dev/heddle/gateway/transport"
@@ -54,8 +53,8 @@ type Config struct {
 	// Remote is true when the control plane is on another machine.
 	Remote bool
 	Logger *slog.Logger
-	// Token, when set, must be presented by WebSocket clients.
-	Token auth.Token
+	// Auth, unless nil, must let the requests of WebSocket clients pass.
+	Auth transport.Authenticator
 	// Patience bounds how long a request waits for the control plane; 0 means
 	// 30 s.
 	Patience time.Duration
@@ -108,7 +107,7 @@ func New(cfg Config) (*Gateway, error) {
 		Notice:     func(threadID, message string) { g.server.Notice(threadID, message) },
 	})
 	g.server = appserver.New(appserver.Config{
-		Session: g.session, Home: cfg.Home, Version: wireVersion(cfg.Version), Source: cfg.Source, OnDisconnect: cfg.OnDisconnect,
+		Session: g.session, Home: cfg.Home, Version: WireVersion(cfg.Version), Source: cfg.Source, OnDisconnect: cfg.OnDisconnect,
 		Logger: cfg.Logger, Terminal: cfg.Env["TERM_PROGRAM"], Clients: cfg.ClientVersions, Limits: cfg.Limits,
 	})
 	return g, nil
@@ -150,7 +149,7 @@ func (g *Gateway) Listen(ctx context.Context, address transport.Address) (net.Ad
 	if g.cfg.WrapListener != nil {
 		l = g.cfg.WrapListener(l)
 	}
-	ws := &transport.Server{Handle: g.server.Serve, Token: g.cfg.Token, Logger: g.cfg.Logger, REST: rest,
+	ws := &transport.Server{Handle: g.server.Serve, Auth: g.cfg.Auth, Logger: g.cfg.Logger, REST: rest,
 		MaxConnections: g.cfg.Limits.Connections, MaxMessage: g.cfg.Limits.MessageBytes}
 	done := make(chan error, 1)
 	go func() { done <- ws.Serve(ctx, l) }()

@@ -239,7 +239,7 @@ func TestOptOutAndOriginator(t *testing.T) {
 func TestWebSocketDoor(t *testing.T) {
 	f := newFake(t)
 	g := newGateway(t, f, func(c *gateway.Config) {
-		c.Token = mustToken(t, "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b") // "secret"
+		c.Auth = mustToken(t, "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b") // "secret"
 	})
 	dial := listen(t, g, "ws://127.0.0.1:0")
 	client := &http.Client{Transport: &http.Transport{DialContext: dialHTTP(dial)}}

@@ -7,9 +7,9 @@ import (
 
 var semver = regexp.MustCompile(`^v?\d+\.\d+\.\d+`)
 
-// wireVersion gives a version the form MAJOR.MINOR.PATCH[-REST] that clients
+// WireVersion gives a version the form MAJOR.MINOR.PATCH[-REST] that clients
 // parse.
-func wireVersion(v string) string {
+func WireVersion(v string) string {
 	if semver.MatchString(v) {
 		return strings.TrimPrefix(v, "v")
 	}

@@ -127,16 +127,23 @@ func (f *execFlags) effective(cwd string, env map[string]string, overrides map[s
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range cfg.Warnings() {
-		if !strings.HasPrefix(w.GetSummary(), "Unknown ") {
-			w.Summary = strings.TrimSuffix(w.GetSummary(), "; using defaults")
-			return nil, &config.Error{Warning: w}
-		}
-	}
-	if _, err := cfg.Provider(cfg.ModelProvider()); err != nil {
+	if err := unusable(cfg); err != nil {
 		return nil, err
 	}
 	return cfg, nil
+}
+
+// unusable is the first value of the config that cannot be used, nil if there is
+// none.
+func unusable(cfg *config.Config) error {
+	for _, w := range cfg.Warnings() {
+		if !strings.HasPrefix(w.GetSummary(), "Unknown ") {
+			w.Summary = strings.TrimSuffix(w.GetSummary(), "; using defaults")
+			return &config.Error{Warning: w}
+		}
+	}
+	_, err := cfg.Provider(cfg.ModelProvider())
+	return err
 }
 
 // thread describes the thread. Settings of a resumed thread are its own; only

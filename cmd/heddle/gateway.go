@@ -80,7 +80,7 @@ func runGateway(cmd *cobra.Command, f *gatewayFlags) error {
 	g, err := gateway.New(gateway.Config{
 		Dial: dial, Home: home.Dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
 		Profile: f.session.profile, OnDisconnect: front.onDisconnect, Remote: !strings.HasPrefix(f.connect, "unix://"), Logger: front.logger,
-		Token: front.token, REST: true, WrapListener: guardWith(front.logger),
+		Auth: front.auth, REST: true, WrapListener: guardWith(front.logger),
 		Limits: front.limits, ClientVersions: front.clients,
 	})
 	if err != nil {

@@ -29,7 +29,7 @@ func newServeCommand() *cobra.Command {
 		Long: `Run control plane, executor and gateway of a home on this machine until SIGTERM.
 
 Clients of the v2 protocol connect to --listen. Turns go on when their client is
-gone. With --control-listen, executors and gateways of other machines can join;
+gone; --listen off leaves them out. With --control-listen, executors and gateways of other machines can join;
 between machines that takes mutual TLS.`,
 		Example: `  heddle serve
   heddle serve --listen ws://127.0.0.1:4500 --control-listen 127.0.0.1:7443`,
@@ -40,6 +40,7 @@ between machines that takes mutual TLS.`,
 	fs.StringVar(&f.control.home, "home", "", "home `folder` (default $HEDDLE_HOME, else ~/.heddle)")
 	f.session.add(fs)
 	f.front.add(fs, "ws://127.0.0.1:4500")
+	f.front.aloneIsUseful = true
 	fs.StringArrayVar(&f.control.listen, "control-listen", nil, "`address` for executors and gateways: unix:///PATH or HOST:PORT")
 	f.control.tls.add(fs)
 	f.control.addFleet(fs)
@@ -85,7 +86,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	defer func() { err = errors.Join(err, stopControl()) }()
 	g, err := gateway.New(gateway.Config{
 		Dial: dial, Home: home.Dir, Version: buildVersion(), Env: environ(), Cwd: cwd, Overrides: plain(overrides),
-		Profile: f.session.profile, OnDisconnect: front.onDisconnect, Logger: front.logger, Token: front.token,
+		Profile: f.session.profile, OnDisconnect: front.onDisconnect, Logger: front.logger, Auth: front.auth,
 		WrapListener: guardWith(front.logger),
 		Limits:       front.limits, ClientVersions: front.clients,
 	})

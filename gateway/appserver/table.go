@@ -205,6 +205,10 @@ func fileTable(method string) (entry, bool) {
 	return entry{}, false
 }
 
+// Requirements is what an administrator's requirements come to, as clients read
+// it: heddle has none.
+func Requirements() map[string]any { return list{"requirements": nil} }
+
 // absent answers for what heddle does not have, where an empty answer is true.
 func absent(method string) (entry, bool) {
 	switch method {
@@ -221,7 +225,7 @@ func absent(method string) (entry, bool) {
 	case "thread/memory/read":
 		return handle((*Server).memoryRead), true
 	case "configRequirements/read":
-		return bare(func(*Server, context.Context, *call) (any, error) { return list{"requirements": nil}, nil }), true
+		return bare(func(*Server, context.Context, *call) (any, error) { return Requirements(), nil }), true
 	case "plugin/installed":
 		return fixed[protocol.PluginsInstalledParams](list{"marketplaces": []any{}, "marketplaceLoadErrors": []any{}}), true
 	case "plugin/list":

@@ -1,8 +1,10 @@
 // Package auth decides which connections a listener of the gateway accepts.
 //
 // A request with an Origin header comes from a browser's page and is refused,
-// so that no web site reaches a local server. With a Token, upgrades must carry
-// it as a bearer token; it is compared by its SHA-256 in constant time.
+// so that no web site reaches a local server. With a Token, requests must carry
+// it as a bearer token; it is compared by its SHA-256 in constant time. Signed
+// takes JSON web tokens instead. Nothing here logs a token or returns one in an
+// error; all is safe for concurrent use.
 package auth
 
 import (
@@ -18,12 +20,10 @@ import (
 	"strings"
 )
 
-// Token is a capability: whoever knows it may connect. The zero Token accepts
-// everybody.
-type Token struct {
-	sum [sha256.Size]byte
-	set bool
-}
+var errInvalid = errors.New("the bearer token is not valid")
+
+// Token is a capability: whoever knows it may connect.
+type Token struct{ sum [sha256.Size]byte }
 
 // TokenFromFile reads a token from the first line of a file.
 func TokenFromFile(path string) (Token, error) {
@@ -36,7 +36,7 @@ func TokenFromFile(path string) (Token, error) {
 	if line == "" {
 		return Token{}, fmt.Errorf("token file %s is empty", path)
 	}
-	return Token{sum: sha256.Sum256([]byte(line)), set: true}, nil
+	return Token{sum: sha256.Sum256([]byte(line))}, nil
 }
 
 // TokenFromSHA256 takes the hexadecimal SHA-256 of a token.
@@ -45,25 +45,35 @@ func TokenFromSHA256(digest string) (Token, error) {
 	if err != nil || len(raw) != sha256.Size {
 		return Token{}, errors.New("the token's SHA-256 must be 64 hexadecimal digits")
 	}
-	t := Token{set: true}
+	t := Token{}
 	copy(t.sum[:], raw)
 	return t, nil
 }
 
-// Set reports whether the token restricts anything.
-func (t Token) Set() bool { return t.set }
+// Check returns nil for a request that carries the token.
+func (t Token) Check(r *http.Request) error {
+	token, err := bearer(r)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(sum[:], t.sum[:]) != 1 {
+		return errInvalid
+	}
+	return nil
+}
 
-// Allows reports whether a request carries the token.
-func (t Token) Allows(r *http.Request) bool {
-	if !t.set {
-		return true
+// bearer is the token of a request.
+func bearer(r *http.Request) (string, error) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return "", errors.New("a bearer token is required")
 	}
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return false
+	scheme, token, _ := strings.Cut(header, " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", errors.New("the Authorization header holds no bearer token")
 	}
-	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	return subtle.ConstantTimeCompare(sum[:], t.sum[:]) == 1
+	return token, nil
 }
 
 // FromBrowser reports whether a request was made by a page in a browser.

@@ -15,19 +15,21 @@ import (
 
 // Address is a parsed listen address.
 type Address struct {
-	// Network is "stdio", "unix" or "tcp".
+	// Network is "stdio", "unix", "tcp" or "off".
 	Network string
 	// Target is a path or host:port.
 	Target string
 }
 
-// ParseAddress reads stdio://, ws://IP:PORT or unix://PATH. An empty PATH takes
-// defaultSocket.
+// ParseAddress reads stdio://, ws://IP:PORT, unix://PATH or off. An empty PATH
+// takes defaultSocket.
 func ParseAddress(s, defaultSocket string) (Address, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	switch {
 	case s == "stdio" || ok && scheme == "stdio" && rest == "":
 		return Address{Network: "stdio"}, nil
+	case s == "off":
+		return Address{Network: "off"}, nil
 	case ok && scheme == "unix":
 		if rest == "" {
 			rest = defaultSocket
@@ -43,7 +45,7 @@ func ParseAddress(s, defaultSocket string) (Address, error) {
 		}
 		return Address{Network: "tcp", Target: rest}, nil
 	}
-	return Address{}, fmt.Errorf("unsupported listen address %q: want stdio://, ws://IP:PORT or unix://PATH", s)
+	return Address{}, fmt.Errorf("unsupported listen address %q: want stdio://, ws://IP:PORT, unix://, unix://PATH or off", s)
 }
 
 // Loopback reports whether only this machine can reach the address.

@@ -2,7 +2,7 @@
 // one WebSocket text frame per message over TCP or a unix socket.
 //
 // A listener bounds the number of its connections, answers health checks, and
-// refuses browsers and callers without its token before a connection exists.
+// refuses browsers and callers that may not connect before a connection exists.
 package transport
 
 import (
@@ -22,11 +22,18 @@ import (
 	"github.com/heddle-dev/heddle/gateway/jsonrpc"
 )
 
+// Authenticator decides whether a request may go on. Its error is shown to the
+// caller.
+type Authenticator interface {
+	Check(r *http.Request) error
+}
+
 // Server serves WebSocket connections.
 type Server struct {
 	// Handle runs one connection until its stream ends.
 	Handle func(ctx context.Context, s jsonrpc.Stream) error
-	Token  auth.Token
+	// Auth, unless nil, must let every request pass but those for health.
+	Auth   Authenticator
 	Logger *slog.Logger
 	// REST serves /v1/; nil refuses it.
 	REST http.Handler
@@ -60,9 +67,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 	case r.Header.Get("Upgrade") == "":
 		s.plain(w, r)
-	case !s.Token.Allows(r):
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "a valid bearer token is required", http.StatusUnauthorized)
+	case !s.allowed(w, r):
 	case s.open.Add(1) > int64(s.MaxConnections):
 		s.open.Add(-1)
 		http.Error(w, "too many connections", http.StatusServiceUnavailable)
@@ -72,14 +77,25 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// allowed answers a request that may not go on.
+func (s *Server) allowed(w http.ResponseWriter, r *http.Request) bool {
+	if s.Auth == nil {
+		return true
+	}
+	err := s.Auth.Check(r)
+	if err != nil {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+	}
+	return err == nil
+}
+
 func (s *Server) plain(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case s.REST == nil || !strings.HasPrefix(r.URL.Path, "/v1/"):
 		http.Error(w, "a WebSocket upgrade is expected", http.StatusBadRequest)
-	case !s.Token.Allows(r):
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "a valid bearer token is required", http.StatusUnauthorized)
-	case !s.Token.Set() && !auth.DirectHost(r):
+	case !s.allowed(w, r):
+	case s.Auth == nil && !auth.DirectHost(r):
 		http.Error(w, "the host must be named by its address", http.StatusForbidden)
 	default:
 		s.REST.ServeHTTP(w, r)
