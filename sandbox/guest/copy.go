@@ -46,7 +46,7 @@ func copyPath(p place, f guestproto.File) error {
 	defer unix.Close(to)
 	c := copier{recursive: f.Flags&guestproto.FlagRecursive != 0}
 	// The last link of the destination is followed, as a write to it would.
-	if real, err := p.openRel(relOf(p, f.To), unix.O_PATH, 0, 0); err == nil {
+	if real, err := p.openRel(relOf(p, f.To), unix.O_PATH); err == nil {
 		c.target = real
 		defer unix.Close(real)
 	}
@@ -135,7 +135,8 @@ func (c *copier) file(from int, fromName string, to int, toName string, depth in
 	if old > 0 {
 		return copyOver(src, st, old)
 	}
-	return replace(to, toName, st.Mode&0o7777, &guestproto.Stat{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}, 0, src, true)
+	me := &guestproto.Stat{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	return replace(to, toName, src, written{mode: st.Mode & 0o7777, owner: me, fresh: true})
 }
 
 // copyOver gives an existing file the content and mode of another.

@@ -103,7 +103,7 @@ func stat(p place, f guestproto.File) ([]byte, error) {
 	if f.Flags&guestproto.FlagNoFollow != 0 {
 		flags |= unix.O_NOFOLLOW
 	}
-	fd, err := p.open(f.Path, flags, 0)
+	fd, err := p.open(f.Path, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func stat(p place, f guestproto.File) ([]byte, error) {
 
 // readFile opens a regular file for the owner. Opening never blocks and never takes a terminal.
 func readFile(p place, f guestproto.File) (int, []byte, error) {
-	fd, err := p.open(f.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := p.open(f.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return -1, nil, err
 	}
@@ -143,7 +143,7 @@ func readFile(p place, f guestproto.File) (int, []byte, error) {
 }
 
 func readDir(p place, f guestproto.File) ([]byte, error) {
-	fd, err := p.open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	fd, err := p.open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (s *server) guarded(p place, f guestproto.File) error {
 func (p place) real(path string) (string, error) {
 	rest := filepath.Base(path)
 	for dir := filepath.Dir(filepath.Clean(path)); ; dir = filepath.Dir(dir) {
-		fd, err := p.open(dir, unix.O_PATH, 0)
+		fd, err := p.open(dir, unix.O_PATH)
 		if err == nil {
 			at, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 			unix.Close(fd)

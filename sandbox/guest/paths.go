@@ -47,16 +47,16 @@ func (p place) rel(path string) (string, error) {
 }
 
 // open opens path inside the place.
-func (p place) open(path string, flags int, mode uint32) (int, error) {
+func (p place) open(path string, flags int) (int, error) {
 	r, err := p.rel(path)
 	if err != nil {
 		return -1, err
 	}
-	return p.openRel(r, flags, mode, 0)
+	return p.openRel(r, flags)
 }
 
-func (p place) openRel(rel string, flags int, mode uint32, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: p.resolve | resolve}
+func (p place) openRel(rel string, flags int) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: p.resolve}
 	for {
 		fd, err := unix.Openat2(p.fd, rel, &how)
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) { // EAGAIN: a rename raced the lookup
@@ -74,13 +74,13 @@ func (p place) parent(path string) (dir int, base string, err error) {
 	if r == "." {
 		return -1, "", syscall.EBUSY
 	}
-	dir, err = p.openRel(filepath.Dir(r), unix.O_PATH|unix.O_DIRECTORY, 0, 0)
+	dir, err = p.openRel(filepath.Dir(r), unix.O_PATH|unix.O_DIRECTORY)
 	return dir, filepath.Base(r), err
 }
 
 // mkdirAll makes the directory rel below the place with its parents.
 func (p place) mkdirAll(rel string, mode uint32) error {
-	fd, err := p.openRel(rel, unix.O_PATH|unix.O_DIRECTORY, 0, 0)
+	fd, err := p.openRel(rel, unix.O_PATH|unix.O_DIRECTORY)
 	if err == nil {
 		return unix.Close(fd)
 	}
@@ -90,7 +90,7 @@ func (p place) mkdirAll(rel string, mode uint32) error {
 	if err := p.mkdirAll(filepath.Dir(rel), mode); err != nil {
 		return err
 	}
-	dir, err := p.openRel(filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, 0)
+	dir, err := p.openRel(filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func write(p place, f guestproto.File, m *guestproto.Msg) error {
 			return err
 		}
 	}
-	old, err := p.openRel(rel, unix.O_PATH, 0, 0)
+	old, err := p.openRel(rel, unix.O_PATH)
 	switch {
 	case err == nil:
 		defer unix.Close(old)
@@ -51,7 +51,7 @@ func write(p place, f guestproto.File, m *guestproto.Msg) error {
 	if mode == 0 {
 		mode = 0o666
 	}
-	return replace(dir, base, mode, nil, f.Flags, src, true)
+	return replace(dir, base, src, written{mode: mode, flags: f.Flags, fresh: true})
 }
 
 func source(f guestproto.File, m *guestproto.Msg) (io.Reader, func()) {
@@ -105,7 +105,7 @@ func (p place) overwrite(old int, f guestproto.File, src io.Reader) error {
 		// A file that may not be written must not be replaced either. The access check names the reason.
 		return unix.Faccessat(dir, base, unix.W_OK, unix.AT_EACCESS)
 	}
-	return replace(dir, base, st.Mode&0o7777, &st, f.Flags, src, false)
+	return replace(dir, base, src, written{mode: st.Mode & 0o7777, owner: &st, flags: f.Flags})
 }
 
 func inPlace(old int, flags uint32, src io.Reader) error {
@@ -120,12 +120,19 @@ func inPlace(old int, flags uint32, src io.Reader) error {
 	return errors.Join(err, out.Close())
 }
 
-// replace writes a temporary file in dir and renames it to base. Owner and mode of old are kept; a new file
-// gets mode less the umask and must not exist yet.
-func replace(dir int, base string, mode uint32, old *guestproto.Stat, flags uint32, src io.Reader, fresh bool) (err error) {
+// written says what a file is like that is written.
+type written struct {
+	mode  uint32
+	owner *guestproto.Stat // who has it then, with exactly that mode; nil: us, with the mode less the umask
+	flags uint32
+	fresh bool // it must not exist yet
+}
+
+// replace writes a temporary file in dir and renames it to base.
+func replace(dir int, base string, src io.Reader, w written) (err error) {
 	create := uint32(0o600)
-	if fresh {
-		create = mode
+	if w.fresh {
+		create = w.mode
 	}
 	t, err := newTemp(dir, create)
 	if err != nil {
@@ -136,18 +143,18 @@ func replace(dir int, base string, mode uint32, old *guestproto.Stat, flags uint
 		return err
 	}
 	fd := int(t.out.Fd())
-	if old != nil {
-		_ = unix.Fchown(fd, int(old.UID), int(old.GID)) // best effort: only root may
-		if err = unix.Fchmod(fd, mode); err != nil {
+	if w.owner != nil {
+		_ = unix.Fchown(fd, int(w.owner.UID), int(w.owner.GID)) // best effort: only root may
+		if err = unix.Fchmod(fd, w.mode); err != nil {
 			return err
 		}
 	}
-	if flags&guestproto.FlagSync != 0 {
+	if w.flags&guestproto.FlagSync != 0 {
 		if err = t.out.Sync(); err != nil {
 			return err
 		}
 	}
-	return t.rename(base, fresh)
+	return t.rename(base, w.fresh)
 }
 
 // temp is a file that is being written in dir. It has no name before it is whole, where the file system can do
@@ -164,7 +171,8 @@ func newTemp(dir int, mode uint32) (*temp, error) {
 	rand.Read(rnd[:])
 	t := &temp{dir: dir, name: ".heddle-" + hex.EncodeToString(rnd[:]) + ".tmp"}
 	fd, err := unix.Openat(dir, ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, mode)
-	if err == syscall.EOPNOTSUPP || err == syscall.EISDIR || err == syscall.EINVAL || err == syscall.ENOENT {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		t.named = true
 		fd, err = unix.Openat(dir, t.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	}
