@@ -94,22 +94,9 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 	case *heddlev1.Event_ApprovalResolved:
 		return s.approvalResolved(p.ApprovalResolved.GetApproval(), ch)
 	case *heddlev1.Event_ActionsIntended:
-		for _, a := range p.ActionsIntended.GetActions() {
-			if err := checkID("an action", a.GetActionId()); err != nil {
-				return err
-			}
-		}
-		for _, a := range p.ActionsIntended.GetActions() {
-			s.Actions[a.GetActionId()] = a
-			put(&ch.Actions, a.GetActionId(), a)
-		}
+		return s.actionsIntended(p.ActionsIntended.GetActions(), ch)
 	case *heddlev1.Event_ActionsResolved:
-		for _, id := range p.ActionsResolved.GetActionIds() {
-			if _, ok := s.Actions[id]; ok {
-				delete(s.Actions, id)
-				put(&ch.Actions, id, nil)
-			}
-		}
+		s.actionsResolved(p.ActionsResolved.GetActionIds(), ch)
 	case *heddlev1.Event_HistoryAppended:
 		s.history(ev, p.HistoryAppended, ch)
 	case *heddlev1.Event_QueueChanged:
@@ -124,6 +111,30 @@ func (s *State) apply(ev *heddlev1.Event, ch *Changes) error {
 		s.row(ch).MemoryMode = p.MemoryModeChanged.GetMode()
 	}
 	return nil
+}
+
+// actionsIntended records actions that are about to be sent, all or none.
+func (s *State) actionsIntended(actions []*heddlev1.ActionIntent, ch *Changes) error {
+	for _, a := range actions {
+		if err := checkID("an action", a.GetActionId()); err != nil {
+			return err
+		}
+	}
+	for _, a := range actions {
+		s.Actions[a.GetActionId()] = a
+		put(&ch.Actions, a.GetActionId(), a)
+	}
+	return nil
+}
+
+// actionsResolved forgets actions whose results are recorded.
+func (s *State) actionsResolved(ids []string, ch *Changes) {
+	for _, id := range ids {
+		if _, ok := s.Actions[id]; ok {
+			delete(s.Actions, id)
+			put(&ch.Actions, id, nil)
+		}
+	}
 }
 
 // MaxIDBytes bounds the ids of threads, turns, items, actions and approvals.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -47,19 +48,7 @@ func (s *eventStream) serve(w http.ResponseWriter, r *http.Request, thread strin
 		return
 	}
 	results := make(chan watchResult)
-	go func() {
-		for {
-			batch, err := watch.Recv()
-			select {
-			case results <- watchResult{batch, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
+	go receive(ctx, watch, results)
 	control := http.NewResponseController(w)
 	started := false
 	start := func() {
@@ -96,6 +85,21 @@ func (s *eventStream) serve(w http.ResponseWriter, r *http.Request, thread strin
 			return
 		}
 		if err := control.Flush(); err != nil {
+			return
+		}
+	}
+}
+
+// receive hands on what a watch brings, up to its end.
+func receive(ctx context.Context, watch grpc.ServerStreamingClient[heddlev1.WatchResponse], results chan<- watchResult) {
+	for {
+		batch, err := watch.Recv()
+		select {
+		case results <- watchResult{batch, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
 			return
 		}
 	}

@@ -93,24 +93,27 @@ func isAgents(name string) bool {
 	return false
 }
 
+// agentArgs are the arguments of the tools for sub-agents.
+type agentArgs struct {
+	Target    string   `json:"target"`
+	ID        string   `json:"id"`
+	Targets   []string `json:"targets"`
+	Message   string   `json:"message"`
+	Model     string   `json:"model"`
+	Effort    string   `json:"reasoning_effort"`
+	Fork      bool     `json:"fork_context"`
+	Interrupt bool     `json:"interrupt"`
+	Timeout   *number  `json:"timeout_ms"`
+	Items     []struct {
+		Type  string `json:"type"`
+		Text  string `json:"text"`
+		Image string `json:"image_url"`
+		Path  string `json:"path"`
+	} `json:"items"`
+}
+
 func parseAgents(name, args string) (Call, error) {
-	var a struct {
-		Target    string   `json:"target"`
-		ID        string   `json:"id"`
-		Targets   []string `json:"targets"`
-		Message   string   `json:"message"`
-		Model     string   `json:"model"`
-		Effort    string   `json:"reasoning_effort"`
-		Fork      bool     `json:"fork_context"`
-		Interrupt bool     `json:"interrupt"`
-		Timeout   *number  `json:"timeout_ms"`
-		Items     []struct {
-			Type  string `json:"type"`
-			Text  string `json:"text"`
-			Image string `json:"image_url"`
-			Path  string `json:"path"`
-		} `json:"items"`
-	}
+	var a agentArgs
 	if args == "" {
 		args = "{}"
 	}
@@ -140,27 +143,37 @@ func parseAgents(name, args string) (Call, error) {
 	if name == NameCloseAgent {
 		return c, nil
 	}
-	c.Input = &heddlev1.UserMessage{FromAgent: true}
+	in, err := a.input()
+	if err != nil {
+		return nil, err
+	}
+	c.Input = in
+	return c, nil
+}
+
+// input is what an agent is told, as a message or as items.
+func (a *agentArgs) input() (*heddlev1.UserMessage, error) {
+	in := &heddlev1.UserMessage{FromAgent: true}
 	if strings.TrimSpace(a.Message) != "" {
-		c.Input.Parts = append(c.Input.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_Text{Text: a.Message}})
+		in.Parts = append(in.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_Text{Text: a.Message}})
 	}
 	for _, i := range a.Items {
 		switch i.Type {
 		case "text":
-			c.Input.Parts = append(c.Input.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_Text{Text: i.Text}})
+			in.Parts = append(in.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_Text{Text: i.Text}})
 		case "image":
-			c.Input.Parts = append(c.Input.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_ImageUrl{ImageUrl: i.Image}})
+			in.Parts = append(in.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_ImageUrl{ImageUrl: i.Image}})
 		case "local_image":
-			c.Input.Parts = append(c.Input.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_LocalImage{LocalImage: i.Path}})
+			in.Parts = append(in.Parts, &heddlev1.InputPart{Part: &heddlev1.InputPart_LocalImage{LocalImage: i.Path}})
 		default:
 			return nil, fmt.Errorf("unknown variant `%s`, expected one of `text`, `image`, `local_image`", i.Type)
 		}
 	}
 	switch {
-	case len(c.Input.Parts) == 0:
+	case len(in.Parts) == 0:
 		return nil, missing("message")
 	case a.Message != "" && len(a.Items) > 0:
 		return nil, fmt.Errorf("give message or items, not both")
 	}
-	return c, nil
+	return in, nil
 }

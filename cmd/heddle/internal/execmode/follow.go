@@ -90,47 +90,55 @@ func (r *runner) decline(ctx context.Context, ev *heddlev1.Event) {
 	}
 }
 
+// watcher passes on the events of a thread; after is the seq of the last one.
+type watcher struct {
+	client   heddlev1.EventServiceClient
+	thread   string
+	after    uint64
+	lastSeen time.Time
+	out      chan<- *heddlev1.Event
+}
+
 // watch passes on the thread's events after a seq, across losses of the control
 // plane. It returns when ctx ends or the log cannot be read.
 func (r *runner) watch(ctx context.Context, after uint64, out chan<- *heddlev1.Event) error {
-	client := heddlev1.NewEventServiceClient(r.conn)
-	lastSeen := time.Now()
+	w := &watcher{client: heddlev1.NewEventServiceClient(r.conn), thread: r.thread.GetId(), after: after, lastSeen: time.Now(), out: out}
 	for {
-		err := func() error {
-			stream, err := client.Watch(ctx, &heddlev1.WatchRequest{ThreadId: r.thread.GetId(), After: after})
-			if err != nil {
-				return err
-			}
-			for {
-				batch, err := stream.Recv()
-				if err != nil {
-					return err
-				}
-				lastSeen = time.Now()
-				for _, ev := range batch.GetEvents() {
-					select {
-					case out <- ev:
-						after = ev.GetSeq()
-						if c := ev.GetRangeCompacted(); c != nil {
-							after = max(after, c.GetLastSeq())
-						}
-					case <-ctx.Done():
-						return context.Cause(ctx)
-					}
-				}
-			}
-		}()
+		err := w.stream(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		// A stream that ends in order is a control plane that stops.
-		if !lost(err) && !errors.Is(err, io.EOF) || time.Since(lastSeen) > lossLimit {
+		if !lost(err) && !errors.Is(err, io.EOF) || time.Since(w.lastSeen) > lossLimit {
 			return fmt.Errorf("read the thread's events: %w", err)
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(retryPause):
+		}
+	}
+}
+
+// stream passes on what one stream brings, and returns why it ended.
+func (w *watcher) stream(ctx context.Context) error {
+	stream, err := w.client.Watch(ctx, &heddlev1.WatchRequest{ThreadId: w.thread, After: w.after})
+	if err != nil {
+		return err
+	}
+	for {
+		batch, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		w.lastSeen = time.Now()
+		for _, ev := range batch.GetEvents() {
+			select {
+			case w.out <- ev:
+				w.after = max(ev.GetSeq(), ev.GetRangeCompacted().GetLastSeq())
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 	}
 }
