@@ -13,6 +13,7 @@ import (
 	"github.com/heddle-dev/heddle/executor"
 	"github.com/heddle-dev/heddle/executor/executortest"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 	"github.com/heddle-dev/heddle/proto/heddle/v1/actionhash"
 	"github.com/heddle-dev/heddle/sandbox"
 )
@@ -267,18 +268,32 @@ func TestDirectOutputHoldsTheProcess(t *testing.T) {
 	})
 }
 
+// I7: whatever differs from what was approved is refused, and nothing is started.
 func TestApprovedHashIsChecked(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		a := command("a", 7)
 		p := a.GetStartProcess()
 		a.ActionHash = actionhash.Process(p.GetArgv(), p.GetCwd(), p.GetEnv(), p.GetTty(), a.GetPolicy(), a.GetWorkspace())
 		w.start(a).End(sandbox.Result{})
-		b := command("b", 7)
-		b.ActionHash = a.GetActionHash()
-		b.GetStartProcess().Argv = []string{"x", "y"}
-		w.send(executortest.Do(b))
-		if e := w.result("b").GetError(); e.GetCode() != "refused" {
-			t.Errorf("another command under the same approval: %v", e)
+		for name, change := range map[string]func(*executorv1.Action){
+			"argv":         func(b *executorv1.Action) { b.GetStartProcess().Argv = []string{"x", "y"} },
+			"argv split":   func(b *executorv1.Action) { b.GetStartProcess().Argv = []string{"x", ""} },
+			"cwd":          func(b *executorv1.Action) { b.GetStartProcess().Cwd = "/w/sub" },
+			"environment":  func(b *executorv1.Action) { b.GetStartProcess().Env = []string{"LD_PRELOAD=/w/x.so"} },
+			"terminal":     func(b *executorv1.Action) { b.GetStartProcess().Tty = true },
+			"level":        func(b *executorv1.Action) { b.Policy.Level = heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS },
+			"roots":        func(b *executorv1.Action) { b.Policy.WritableRoots = []string{"/etc"} },
+			"network":      func(b *executorv1.Action) { b.Policy.Network = heddlev1.NetworkMode_NETWORK_MODE_FULL },
+			"workspace":    func(b *executorv1.Action) { b.Workspace = "/" },
+			"no such hash": func(b *executorv1.Action) { b.ActionHash = []byte("another") },
+		} {
+			b := command(name, 7)
+			b.ActionHash = a.GetActionHash()
+			change(b)
+			w.send(executortest.Do(b))
+			if e := w.result(name).GetError(); e.GetCode() != "refused" {
+				t.Errorf("another %s under the same approval: %v", name, e)
+			}
 		}
 		if w.boxes.Starts() != 1 {
 			t.Error("it was started")

@@ -253,6 +253,42 @@ func TestPatchPlanAndCommit(t *testing.T) {
 	}
 }
 
+// I7: a patch, a folder, a base or a policy that differs from what was approved is
+// refused, and no file is written.
+func TestApprovedPatchIsChecked(t *testing.T) {
+	r := newRig(t)
+	r.write("a.txt", "one\n")
+	if err := os.Mkdir(filepath.Join(r.ws, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := func(line string) string {
+		return "*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+" + line + "\n*** Add File: new.txt\n+n\n*** End Patch"
+	}
+	plan := r.do(r.plan(text("two"))).GetPatchPlan()
+	for name, change := range map[string]func(a *executorv1.Action, c *executorv1.CommitPatch){
+		"patch":       func(_ *executorv1.Action, c *executorv1.CommitPatch) { c.Patch = text("three") },
+		"folder":      func(_ *executorv1.Action, c *executorv1.CommitPatch) { c.Cwd = filepath.Join(r.ws, "sub") },
+		"base hashes": func(_ *executorv1.Action, c *executorv1.CommitPatch) { c.BaseHashes = map[string][]byte{"/x": {1}} },
+		"plan hash":   func(_ *executorv1.Action, c *executorv1.CommitPatch) { c.PlanHash = []byte("another") },
+		"approval":    func(a *executorv1.Action, _ *executorv1.CommitPatch) { a.ActionHash = []byte("another") },
+		"roots":       func(a *executorv1.Action, _ *executorv1.CommitPatch) { a.Policy.WritableRoots = []string{"/var/tmp"} },
+		"network": func(a *executorv1.Action, _ *executorv1.CommitPatch) {
+			a.Policy.Network = heddlev1.NetworkMode_NETWORK_MODE_FULL
+		},
+	} {
+		a := r.action()
+		c := &executorv1.CommitPatch{Patch: text("two"), Cwd: r.ws, PlanHash: plan.GetPlanHash(), BaseHashes: plan.GetBaseHashes()}
+		a.ActionHash, a.Kind = plan.GetPlanHash(), &executorv1.Action_CommitPatch{CommitPatch: c}
+		change(a, c)
+		if res := r.do(a); res.GetError().GetCode() != "refused" {
+			t.Errorf("another %s under the same approval: %v", name, res)
+		}
+		if _, err := os.Stat(filepath.Join(r.ws, "new.txt")); err == nil || r.read(filepath.Join(r.ws, "a.txt")) != "one\n" {
+			t.Fatalf("another %s: a file was written", name)
+		}
+	}
+}
+
 func TestPatchOutsideNeedsGrant(t *testing.T) {
 	r := newRig(t)
 	other, err := os.MkdirTemp("/var/tmp", "hx-other") //nolint:usetesting // must be outside of /tmp

@@ -26,7 +26,7 @@ func runTests(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	// Parallel tests of this package wait for most of their time: for a fence, for
 	// silence, for nothing to happen. -parallel on the command line is stronger.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

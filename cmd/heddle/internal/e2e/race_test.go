@@ -68,6 +68,7 @@ func TestP8QuestionSurvivesEverything(t *testing.T) {
 // P5: what a steer meets while an answer is streamed: the id of the turn before, of
 // none and the right one. The accepted input reaches the model in this turn.
 func TestP5SteerWhileTheModelSpeaks(t *testing.T) {
+	t.Parallel() // it waits
 	m := newModel(t, map[string][]step{
 		"FIRST": {{say: "first"}},
 		"SPEAK": {{say: strings.Repeat("word ", 3000), parts: 3000, pause: 2 * time.Millisecond}},
@@ -124,6 +125,7 @@ func TestP5SteerWhileTheModelSpeaks(t *testing.T) {
 // P11: a model that fails the same way each time is asked a bounded number of
 // times; then the turn fails, in words, and no tool has run.
 func TestP11RetriesAreBounded(t *testing.T) {
+	t.Parallel() // it waits
 	for name, fail := range map[string]http.HandlerFunc{
 		"closes after the call": func(w http.ResponseWriter, _ *http.Request) {
 			reply(&cutWriter{ResponseWriter: w, until: "response.output_item.done"}, run("echo ran >> effects"), 1)
