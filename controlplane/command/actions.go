@@ -34,6 +34,10 @@ func Actions(cmd, cwd string) []*heddlev1.CommandAction {
 			dir = absolute(dir, c.args[1])
 			continue
 		}
+		if len(out) > 0 && len(c.args) == 1 && base(c.args[0]) == "true" {
+			// Only what the whole line ends with.
+			continue
+		}
 		actions, ok := classify(c, dir)
 		if !ok {
 			return unknown
@@ -70,6 +74,10 @@ func classify(c call, dir string) ([]*heddlev1.CommandAction, bool) {
 	case "sed":
 		if safeSed(args) && len(args) > 2 {
 			return reads(c, dir, args[2:]), true
+		}
+		// Lines picked out of what another command reads.
+		if safeSed(args) && c.piped {
+			return nil, true
 		}
 	case "ls", "tree", "eza", "exa", "du":
 		return list(c, withoutFlags(args, valueFlags[name])), true

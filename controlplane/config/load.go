@@ -157,6 +157,20 @@ func overrideSource(kind string, flat map[string]any, strict bool) (*source, err
 	return s, nil
 }
 
+// UnknownOverrides says of each key of a thread's overrides that means nothing.
+// Overrides that are wrong altogether are for Load to refuse.
+func UnknownOverrides(flat map[string]any) []string {
+	s, err := overrideSource("thread", flat, false)
+	if err != nil || s == nil {
+		return nil
+	}
+	out := make([]string, 0, len(s.warnings))
+	for _, w := range s.warnings {
+		out = append(out, w.GetSummary()+": "+w.GetDetails())
+	}
+	return out
+}
+
 // lay merges the sources and records where each value is from.
 func (c *Config) lay(sources []*source) {
 	for i, s := range sources {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/heddle-dev/heddle/controlplane/agent"
+	"github.com/heddle-dev/heddle/controlplane/config"
 	"github.com/heddle-dev/heddle/controlplane/session"
 	"github.com/heddle-dev/heddle/controlplane/thread"
 	"github.com/heddle-dev/heddle/proto/errdefs"
@@ -57,7 +58,7 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if err != nil {
 		return nil, err
 	}
-	return &heddlev1.StartThreadResponse{Thread: row}, nil
+	return &heddlev1.StartThreadResponse{Thread: row, Warnings: config.UnknownOverrides(r.GetSettings().GetConfig().AsMap())}, nil
 }
 
 // newThreadID makes an id for a thread if there is room for another one.

@@ -236,6 +236,22 @@ func TestNoThreadStartsOnAFileThatDoesNotParse(t *testing.T) {
 	app.awaitTurn(app.startTurn(app.startThread(), "HELLO"), 30*time.Second)
 }
 
+// A key of a thread's config that means nothing is said, and holds nothing up.
+func TestUnknownKeysOfAThreadsConfigAreSaid(t *testing.T) {
+	w := newWorld(t, newModel(t, nil))
+	app := w.experimental()
+	defer app.close()
+	app.call("thread/start", map[string]any{"cwd": w.workspace, "config": map[string]any{"model_reasoning_efort": "high", "model_verbosity": "low"}})
+	m := app.await("the warning", 20*time.Second, func(m message) bool { return m.Method == "warning" })
+	if text := fmt.Sprint(m.Params["message"]); !strings.Contains(text, "model_reasoning_efort") || !strings.Contains(text, "model_reasoning_effort") {
+		t.Errorf("warning: %s", text)
+	}
+	app.startThread()
+	if n := app.count("warning"); n != 1 {
+		t.Errorf("%d warnings", n)
+	}
+}
+
 // The path that a thread is shown with can be given beside its id; no other can.
 func TestResumeWithTheThreadsPath(t *testing.T) {
 	w := newWorld(t, newModel(t, map[string][]step{"HELLO": {{say: "hello there"}}}))
