@@ -55,7 +55,7 @@ func (m *Manager) newBox(p Policy) (*box, error) {
 	const tries = 4
 	var last error
 	for i := range tries {
-		pl, err := makePlan(m.hiding(p), m.owner, m.cfg.StateDir, m.cfg.Home, m.connectErr != nil && i < tries-1)
+		pl, err := makePlan(m.hiding(p), m.owner, m.cfg, m.connectErr != nil && i < tries-1)
 		if err != nil {
 			return nil, err
 		}

@@ -60,9 +60,9 @@ func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// makePlan resolves a normalized policy; home is the folder of the user's git configuration, sockets asks to hide
-// those of the host.
-func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, error) {
+// makePlan resolves a normalized policy for a manager; sockets asks to hide those of the host.
+func makePlan(p Policy, o *owner, cfg Config, sockets bool) (*plan, error) {
+	home := cfg.Home
 	pl := &plan{home: home, tmpHidden: p.Tmp == TmpPrivate && p.Level.Contained(), covers: o.emptyFil}
 	if err := pl.findRoots(p); err != nil {
 		return nil, err
@@ -71,11 +71,15 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 		return pl, nil
 	}
 	pl.base(p)
+	kept := pl.leaveOut(cfg.Keep, p.WritableRoots)
 	binds := map[string]guestproto.Mount{}
 	if err := pl.bindRoots(binds, p); err != nil {
 		return nil, err
 	}
 	pl.bindProtected(binds, p)
+	for _, k := range kept {
+		pl.protect(binds, k)
+	}
 	pl.pin(binds)
 	plain, patterns, err := denials(p, pl.places(p), home)
 	if err != nil {
@@ -88,7 +92,7 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 	for _, path := range slices.Sorted(maps.Keys(binds)) { // parents before what is in them
 		pl.mounts = append(pl.mounts, binds[path])
 	}
-	for _, d := range append([]string{stateDir}, plain...) {
+	for _, d := range append([]string{cfg.StateDir}, plain...) {
 		pl.deny(d, o)
 	}
 	pl.denyMatched(o)
@@ -103,6 +107,23 @@ func makePlan(p Policy, o *owner, stateDir, home string, sockets bool) (*plan, e
 	return pl, nil
 }
 
+// leaveOut takes the workspace out of the roots where it is what commands must never change, unless it was named as a
+// root by itself, and returns what of that lies in roots.
+func (pl *plan) leaveOut(keep, named []string) (kept []string) {
+	for _, k := range keep {
+		if real, err := filepath.EvalSymlinks(k); err == nil {
+			kept = append(kept, real)
+		}
+	}
+	if slices.Contains(kept, pl.dir) && !slices.ContainsFunc(named, func(n string) bool {
+		real, err := filepath.EvalSymlinks(n)
+		return err == nil && real == pl.dir
+	}) {
+		pl.roots = slices.DeleteFunc(pl.roots, func(r string) bool { return r == pl.dir })
+	}
+	return slices.DeleteFunc(kept, func(k string) bool { return !pl.writable(k) })
+}
+
 // bindRoots makes the roots writable, and shows a workspace that would be hidden.
 func (pl *plan) bindRoots(binds map[string]guestproto.Mount, p Policy) error {
 	for _, r := range pl.roots {
@@ -114,7 +135,7 @@ func (pl *plan) bindRoots(binds map[string]guestproto.Mount, p Policy) error {
 		pl.foreign = pl.foreign || int(id.uid) != os.Getuid()
 		pl.expect = append(pl.expect, expectation{path: r, id: id})
 	}
-	if p.Level == ReadOnly && pl.dir != "/" && pl.hidden(pl.dir) {
+	if !pl.writable(pl.dir) && pl.dir != "/" && pl.hidden(pl.dir) {
 		binds[pl.dir] = guestproto.Mount{Kind: guestproto.MountBind, Source: pl.dir, Dest: pl.dir, ReadOnly: true}
 		pl.expect = append(pl.expect, expectation{path: pl.dir, id: identify(pl.dir), readOnly: true})
 	}

@@ -26,6 +26,9 @@ type Config struct {
 	StateDir string
 	// Hide are more paths that are never readable inside a contained sandbox, as in Policy.DenyRead.
 	Hide []string
+	// Keep are directories that contained commands never change, in whatever root they lie, also as the workspace. One
+	// that Policy.WritableRoots names, and a root within one, are writable.
+	Keep []string
 	// GuestPath is the helper binary. Empty: the embedded one, else $HEDDLE_GUEST, else heddle-guest beside
 	// the executable.
 	GuestPath string

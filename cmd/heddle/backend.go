@@ -33,11 +33,14 @@ func opener(c backendConfig) func(context.Context) (local.Backend, error) {
 
 // executorArgs starts an executor that belongs to this machine's control plane.
 // It serves until its standard input ends and its leases are over.
-func executorArgs(home string, more ...string) func(address string) []string {
+func executorArgs(home config.Home, more ...string) func(address string) []string {
 	return func(address string) []string {
-		args := []string{"executor", "--connect", address, "--state-dir", filepath.Join(home, "executor"), "--parent-stdin"}
-		for _, path := range config.Private(home) {
+		args := []string{"executor", "--connect", address, "--state-dir", filepath.Join(home.Dir, "executor"), "--parent-stdin"}
+		for _, path := range config.Private(home.Dir) {
 			args = append(args, "--hide", path)
+		}
+		for _, dir := range home.Folders() {
+			args = append(args, "--keep", dir)
 		}
 		return append(args, more...)
 	}

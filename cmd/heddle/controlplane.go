@@ -159,7 +159,7 @@ func (f *controlPlaneFlags) server(home config.Home) (local.ServerConfig, error)
 		if f.joinToken != "" {
 			more = []string{"--join-token-file", f.joinToken}
 		}
-		cfg.Executor = &local.ExecutorConfig{Args: executorArgs(home.Dir, more...), Output: os.Stderr}
+		cfg.Executor = &local.ExecutorConfig{Args: executorArgs(home, more...), Output: os.Stderr}
 	}
 	cfg.Open = opener(backendConfig{
 		home: home, logger: cfg.Logger, fenceAfter: f.fenceAfter, grace: f.grace, joinToken: token,
@@ -207,7 +207,7 @@ func embedHome(ctx context.Context, home config.Home) (*place, error) {
 	logger := newLogger(log)
 	dial, stop, err := local.Embedded(ctx, local.ServerConfig{
 		Home: home.Dir, Socket: true, Logger: logger,
-		Executor: &local.ExecutorConfig{Args: executorArgs(home.Dir), Output: log, Tied: true},
+		Executor: &local.ExecutorConfig{Args: executorArgs(home), Output: log, Tied: true},
 		Open:     opener(backendConfig{home: home, logger: logger}),
 	})
 	if err != nil {

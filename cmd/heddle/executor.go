@@ -29,6 +29,7 @@ const executorCleanup = 3 * time.Second
 // executorFlags are the settings of an executor process.
 type executorFlags struct {
 	hide          []string
+	keep          []string
 	connect       []string
 	stateDir      string
 	id            string
@@ -59,6 +60,7 @@ lease, and comes back by itself. SIGTERM ends its sandboxes, then the process.`,
 	fl.StringArrayVar(&f.connect, "connect", nil, "`address` of the control plane: HOST:PORT or unix:///PATH (repeatable, tried in turn)")
 	fl.StringVar(&f.stateDir, "state-dir", "", "`folder` for journal and output; one executor at a time")
 	fl.StringArrayVar(&f.hide, "hide", nil, "`path` or pattern that contained commands never see, beside the state folder (repeatable)")
+	fl.StringArrayVar(&f.keep, "keep", nil, "folder that contained commands never change, wherever they may write (repeatable)")
 	fl.StringVar(&f.id, "id", "", "`id` of the executor (default: kept in the state folder)")
 	fl.StringArrayVar(&f.labels, "label", nil, "label for matching, `key=value` (repeatable)")
 	fl.IntVar(&f.capacity, "capacity", 0, fmt.Sprintf("`number` of actions at a time (default %d)", runner.DefaultCapacity))
@@ -97,7 +99,7 @@ func runExecutor(ctx context.Context, f executorFlags, stdin io.Reader, stderr i
 	if !slices.Contains(hide, cfg.StateDir) {
 		hide = append(hide, cfg.StateDir) // the journal and the spool are of all threads
 	}
-	boxes := sandbox.Config{StateDir: filepath.Join(cfg.StateDir, "sandbox"), Hide: hide, Logger: cfg.Logger}
+	boxes := sandbox.Config{StateDir: filepath.Join(cfg.StateDir, "sandbox"), Hide: hide, Keep: f.keep, Logger: cfg.Logger}
 	manager, err := sandbox.NewManager(ctx, boxes)
 	if err != nil {
 		return err

@@ -257,6 +257,6 @@ func sandboxConfig() (sandbox.Config, error) {
 	}
 	return sandbox.Config{
 		StateDir: filepath.Join(home.Dir, sandboxStateName),
-		Hide:     config.Private(home.Dir),
+		Hide:     config.Private(home.Dir), Keep: home.Folders(),
 	}, nil
 }

@@ -48,5 +48,14 @@ func ResolveHome(env map[string]string) (Home, error) {
 	return Home{}, errors.New("find the home folder: neither HEDDLE_HOME nor HOME is set; set HEDDLE_HOME to a folder that you can write")
 }
 
+// Folders are where configuration comes from that says what runs outside of a
+// sandbox: no contained command may change them.
+func (h Home) Folders() []string {
+	if h.LowerConfig == "" {
+		return []string{h.Dir}
+	}
+	return []string{h.Dir, filepath.Dir(h.LowerConfig)}
+}
+
 // Path is the config file of the home.
 func (h Home) Path() string { return filepath.Join(h.Dir, ConfigFile) }

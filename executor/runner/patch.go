@@ -157,7 +157,7 @@ func grantedDirs(ctx context.Context, t *target, paths, approved []string) ([]st
 func (r *Runner) oneOff(ctx context.Context, a *action, base sandbox.Policy, dirs, paths []string, t *target) (done func(), err error) {
 	scope := a.lease.key + "/patch/" + a.id
 	p := sandbox.Policy{
-		Level: sandbox.WorkspaceWrite, Workspace: dirs[0], WritableRoots: dirs[1:],
+		Level: sandbox.WorkspaceWrite, Workspace: dirs[0], WritableRoots: dirs, // each named, so that it is writable whatever it is
 		Protected: []string{}, Net: sandbox.NetOff, Tmp: base.Tmp,
 	}
 	done = func() {
