@@ -36,6 +36,16 @@ func TestCasesHaveTests(t *testing.T) {
 	for _, problem := range checkCases(string(doc), tests, rows) {
 		t.Error(problem)
 	}
+	_, promises, found := strings.Cut(string(doc), "## Promises")
+	names := testName.FindAllStringSubmatch(promises, -1)
+	if !found || len(names) < 20 {
+		t.Errorf("%d tests of promises in docs/testing.md", len(names))
+	}
+	for _, m := range names {
+		if _, ok := tests[m[1]]; !ok {
+			t.Errorf("promises: %s is not in the tree", m[1])
+		}
+	}
 }
 
 func TestCheckCasesCatches(t *testing.T) {
