@@ -41,7 +41,7 @@ home, readable for this user alone, and refreshed by itself.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0], f.login) },
 	}
 	login.Flags().StringSliceVar(&f.scopes, "scopes", nil, "`scopes` to ask for (default: those of the config, or of the server)")
-	login.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "how `long` to wait for the browser")
+	login.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "`duration` of the wait for the browser")
 	cmd.AddCommand(login, &cobra.Command{
 		Use: "logout NAME", Short: "Forget the login at a server", Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0], f.logout) },

@@ -72,7 +72,7 @@ heddle's own are not passed on, unless --keep-env is given.`,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	fs.StringVar(&f.level, "level", sandbox.WorkspaceWrite.String(), "read-only, workspace-write or danger-full-access")
+	fs.StringVar(&f.level, "level", sandbox.WorkspaceWrite.String(), "`level`: read-only, workspace-write or danger-full-access")
 	fs.StringVarP(&f.dir, "cd", "C", "", "workspace and working `directory` (default: the current one)")
 	fs.StringArrayVar(&f.writable, "writable", nil, "another writable `directory` (repeatable)")
 	fs.StringArrayVar(&f.denyRead, "deny-read", nil, "`path` or pattern that the command must not read, below --cd, ~ or / (repeatable)")
@@ -80,8 +80,8 @@ heddle's own are not passed on, unless --keep-env is given.`,
 	fs.StringArrayVar(&f.allow, "allow", nil, "`host[:port]` that the command may reach through a proxy: a name, *.NAME or an address (repeatable)")
 	fs.StringArrayVar(&f.deny, "deny", nil, "`host[:port]` that it may not reach, whatever --allow says (repeatable)")
 	fs.BoolVar(&f.hostTmp, "host-tmp", false, "share the host's /tmp instead of a private one")
-	fs.StringVar(&f.git, "git", "protected", "protected keeps the repository read-only; commit lets git add, commit, branch, stash and rebase")
-	fs.StringVar(&f.fallback, "fallback", "none", "where namespaces do not work: none fails, landlock contains with less (see heddle doctor)")
+	fs.StringVar(&f.git, "git", "protected", "`mode` of the repository: protected keeps it read-only; commit lets git add, commit, branch, stash and rebase")
+	fs.StringVar(&f.fallback, "fallback", "none", "`mechanism` where namespaces do not work: none fails, landlock contains with less (see heddle doctor)")
 	fs.BoolVar(&f.keepEnv, "keep-env", false, "pass the whole environment, secrets too")
 	fs.DurationVar(&f.timeout, "timeout", 0, "end the command after this time")
 	return cmd
