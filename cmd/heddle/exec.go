@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/heddle-dev/heddle/cmd/heddle/internal/execmode"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
 const execHelp = `Run one turn without asking anything back.
@@ -52,6 +53,14 @@ type execFlags struct {
 	inProcess    bool
 	connect      string
 	tls          tlsFlags
+	approveForMe bool
+	trust        bool
+	oss          bool
+	// localProviderID is of use with oss only, as in the reference.
+	localProviderID string
+	refused         refusedFlags
+	// review is set where a reviewer is asked instead of the prompt.
+	review *heddlev1.StartReviewRequest
 }
 
 func newExecCommand() *cobra.Command {
@@ -61,6 +70,7 @@ func newExecCommand() *cobra.Command {
 		Aliases: []string{"e"},
 		Short:   "Run one turn and print its final answer",
 		Long:    execHelp,
+		Version: buildVersion(),
 		Example: `  heddle exec -s workspace-write "make the tests pass"
   git diff | heddle exec -s read-only "review this change"
   heddle exec resume --last "and now the docs"`,
@@ -74,7 +84,8 @@ func newExecCommand() *cobra.Command {
 		execmode.Drain(os.Stdin)
 		return usageError(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	cmd.AddCommand(newExecResumeCommand(f), newExecForkCommand(f))
+	cmd.Flags().BoolP("version", "V", false, "print the version")
+	cmd.AddCommand(newExecResumeCommand(f), newExecForkCommand(f), newExecReviewCommand(f))
 	return cmd
 }
 
@@ -137,6 +148,11 @@ func (f *execFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.skipGit, "skip-git-repo-check", false, "allow a folder outside of git")
 	fs.BoolVar(&f.fullAuto, "full-auto", false, "same as --sandbox workspace-write")
 	fs.BoolVar(&f.bypass, "dangerously-bypass-approvals-and-sandbox", false, "no sandbox at all; only for machines that are contained from outside")
+	fs.BoolVar(&f.approveForMe, "approve-for-me", false, "have a reviewer model decide on approvals, with the sandbox level workspace-write")
+	fs.BoolVar(&f.trust, "trust", false, "save in the home's config that this project is trusted, now and later; one that is marked untrusted stays so")
+	fs.BoolVar(&f.oss, "oss", false, "use a model server of this machine")
+	fs.StringVar(&f.localProviderID, "local-provider", "", "with --oss: `provider` to use, ollama or lmstudio (default: oss_provider of the config)")
+	f.refused.add(fs)
 	fs.BoolVar(&f.inProcess, "in-process", false, "run the control plane inside this process (the home must not be in use)")
 	fs.StringVar(&f.connect, "connect", "", "run on the control plane at this `address`, HOST:PORT or unix:///PATH, instead of this home's; --cd is a folder of its executors")
 	f.tls.add(fs)
@@ -162,8 +178,11 @@ func runExec(cmd *cobra.Command, f *execFlags, resume *execmode.Resume, prompt s
 	}
 	// stdin is read before anything can fail: a host that writes the prompt at
 	// once must see the error and not a broken pipe.
-	text, err := execmode.ReadPrompt(prompt, os.Stdin, cmd.ErrOrStderr())
+	text, err := f.readPrompt(prompt, cmd.ErrOrStderr())
 	if err != nil {
+		return usageError(err)
+	}
+	if err := f.refused.check(cmd.Flags()); err != nil {
 		return usageError(err)
 	}
 	opts, err := f.options(text, resume)

@@ -35,8 +35,29 @@ func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Op
 	if err != nil {
 		return none, err
 	}
+	if f.oss {
+		if err := f.localProvider(effective, overrides); err != nil {
+			return none, err
+		}
+		if effective, err = f.effective(cwd, env, overrides); err != nil {
+			return none, err
+		}
+	}
 	if f.connect == "" && !f.skipGit && !f.bypass && !execmode.InRepository(cwd) && effective.TrustLevel(cwd) != "trusted" {
 		return none, &exitError{code: exitFailed, err: errors.New(notTrusted)} //nolint:staticcheck // the text is API: callers look for it
+	}
+	if f.oss && f.connect == "" {
+		if err := probe(effective); err != nil {
+			return none, &exitError{code: exitFailed, err: err}
+		}
+	}
+	if f.trust && f.connect != "" {
+		return none, errors.New("--trust is about this home's config: it does not go with --connect")
+	}
+	if f.trust {
+		if err := saveTrust(cwd, env); err != nil {
+			return none, &exitError{code: exitFailed, err: err}
+		}
 	}
 	attach, err := f.session.attach(cwd, env, overrides)
 	if err != nil {
@@ -54,6 +75,10 @@ func (f *execFlags) options(prompt string, resume *execmode.Resume) (execmode.Op
 		default:
 			resume.Cwd = cwd
 		}
+	}
+	if f.review != nil {
+		opts.Review = f.review
+		return opts, nil
 	}
 	if opts.Input, err = execmode.Message(prompt, f.images); err != nil {
 		return none, err
@@ -93,6 +118,9 @@ func (f *execFlags) overrides() (keys map[string]any, notes []string, err error)
 	if f.model != "" {
 		keys["model"] = f.model
 	}
+	if f.approveForMe {
+		keys["approval_policy"], keys["approvals_reviewer"] = "on-request", "auto_review"
+	}
 	if _, given := keys["approval_policy"]; !given || f.bypass {
 		keys["approval_policy"] = "never"
 	}
@@ -102,6 +130,10 @@ func (f *execFlags) overrides() (keys map[string]any, notes []string, err error)
 // level is the sandbox level of the command line; empty for none.
 func (f *execFlags) level() (string, error) {
 	switch {
+	case f.approveForMe && (f.sandbox != "" || f.fullAuto || f.bypass):
+		return "", errors.New("--approve-for-me means workspace-write: leave --sandbox, --full-auto and --dangerously-bypass-approvals-and-sandbox out")
+	case f.approveForMe:
+		return "workspace-write", nil
 	case f.bypass:
 		return "danger-full-access", nil
 	case f.sandbox == "" && f.fullAuto:
@@ -159,7 +191,13 @@ func (f *execFlags) thread(cwd string, env map[string]string, cfg *config.Config
 	}
 	if resumed {
 		settings.Model = f.model
-		if f.sandbox != "" || f.fullAuto || f.bypass || len(f.addDirs) > 0 {
+		if f.oss {
+			settings.Model, settings.ModelProvider = cfg.Model(), cfg.ModelProvider()
+		}
+		if f.approveForMe {
+			settings.ApprovalsReviewer = "auto_review"
+		}
+		if f.approveForMe || f.sandbox != "" || f.fullAuto || f.bypass || len(f.addDirs) > 0 {
 			settings.Sandbox = cfg.SandboxPolicy()
 		}
 	}

@@ -57,7 +57,7 @@ func schema() *node {
 		"sandbox": oneOf("read-only", "workspace-write", "danger-full-access"),
 	})
 	children := map[string]*node{
-		"model": t, "review_model": t, "model_provider": t, "service_tier": t, "personality": t,
+		"model": t, "review_model": t, "model_provider": t, "oss_provider": t, "service_tier": t, "personality": t,
 		"model_context_window": n, "model_auto_compact_token_limit": n, "model_auto_compact_token_limit_scope": t,
 		"model_reasoning_effort": t, "plan_mode_reasoning_effort": t,
 		"model_reasoning_summary": oneOf("auto", "concise", "detailed", "none"),
@@ -113,7 +113,7 @@ const knownElsewhere = `analytics agents allow_login_shell apps background_termi
  disable_paste_burst disable_response_storage experimental_compact_prompt_file experimental_instructions_file
  experimental_use_unified_exec_tool feedback file_opener forced_chatgpt_workspace_id forced_login_method ghost_snapshot
  hide_agent_reasoning history js_repl_node_path log_dir marketplaces mcp_oauth_credentials_store
- memories model_catalog_json model_supports_reasoning_summaries notice notify oss_provider otel permissions plugins
+ memories model_catalog_json model_supports_reasoning_summaries notice notify otel permissions plugins
  show_raw_agent_reasoning skills sqlite_home suppress_unstable_features_warning tool_output_token_limit tool_suggest tui windows
  windows_wsl_setup_acknowledged zsh_path`
 

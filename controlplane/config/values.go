@@ -84,6 +84,9 @@ func textsByKey(v any) map[string]string {
 // Model is the configured model; empty means the catalogue's default.
 func (c *Config) Model() string { return c.str("model") }
 
+// OSSProvider is the id of the provider that --oss means; empty when unset.
+func (c *Config) OSSProvider() string { return c.str("oss_provider") }
+
 // ModelProvider is the id of the configured provider.
 func (c *Config) ModelProvider() string {
 	if id := c.str("model_provider"); id != "" {

@@ -37,6 +37,8 @@ type Options struct {
 	Thread *heddlev1.StartThreadRequest
 	// Resume names an existing thread instead; nil for a new one.
 	Resume *Resume
+	// Review, unless nil, is what a reviewer is asked for instead of Input.
+	Review *heddlev1.StartReviewRequest
 	// Input is the request; Schema may ask for a shape of the final answer.
 	Input  *heddlev1.UserMessage
 	Schema map[string]any

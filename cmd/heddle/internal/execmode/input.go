@@ -162,14 +162,18 @@ func ReadSchema(path string) (map[string]any, error) {
 }
 
 // InRepository reports whether dir lies in a git work tree.
-func InRepository(dir string) bool {
+func InRepository(dir string) bool { return Repository(dir) != "" }
+
+// Repository is the top folder of the git work tree that dir lies in; empty when
+// there is none.
+func Repository(dir string) string {
 	for {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			return true
+			return dir
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return false
+			return ""
 		}
 		dir = parent
 	}

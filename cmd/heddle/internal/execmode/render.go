@@ -31,7 +31,7 @@ type renderer struct {
 }
 
 func newRenderer(opts Options) *renderer {
-	return &renderer{out: opts.Stdout, err: opts.Stderr, color: opts.Color, logFile: opts.LogFile, input: inputText(opts.Input)}
+	return &renderer{out: opts.Stdout, err: opts.Stderr, color: opts.Color, logFile: opts.LogFile, input: requestText(opts)}
 }
 
 type style string
@@ -267,6 +267,21 @@ func policyText(p *heddlev1.SandboxPolicy) string {
 		text += ", also writable: " + strings.Join(roots, ", ")
 	}
 	return text
+}
+
+// requestText is what was asked for.
+func requestText(opts Options) string {
+	switch t := opts.Review.GetTarget().(type) {
+	case *heddlev1.StartReviewRequest_Uncommitted:
+		return "Review the uncommitted changes"
+	case *heddlev1.StartReviewRequest_BaseBranch_:
+		return "Review the changes since " + t.BaseBranch.GetBranch()
+	case *heddlev1.StartReviewRequest_Commit_:
+		return strings.TrimSpace("Review the commit " + t.Commit.GetSha() + " " + t.Commit.GetTitle())
+	case *heddlev1.StartReviewRequest_Custom:
+		return "Review: " + t.Custom
+	}
+	return inputText(opts.Input)
 }
 
 func inputText(m *heddlev1.UserMessage) string {

@@ -180,6 +180,38 @@ func (r *runner) lastThread(ctx context.Context) (string, error) {
 // startTurn survives the loss of the answer: a turn that was accepted is in the
 // log and is found there instead of being asked for twice.
 func (r *runner) startTurn(ctx context.Context) (*heddlev1.Turn, error) {
+	start, err := r.turnStarter()
+	if err != nil {
+		return nil, err
+	}
+	asked := false
+	resp, err := retry(ctx, func() (*heddlev1.StartTurnResponse, error) {
+		if asked {
+			if turn, err := r.acceptedTurn(ctx); err != nil || turn != nil {
+				return &heddlev1.StartTurnResponse{Turn: turn}, err
+			}
+		}
+		asked = true
+		return start(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range resp.GetWarnings() {
+		r.view.warning(w)
+	}
+	return resp.GetTurn(), nil
+}
+
+// turnStarter is the call that starts what was asked for.
+func (r *runner) turnStarter() (func(context.Context) (*heddlev1.StartTurnResponse, error), error) {
+	if review := r.opts.Review; review != nil {
+		review.ThreadId = r.thread.GetId()
+		return func(ctx context.Context) (*heddlev1.StartTurnResponse, error) {
+			resp, err := r.turns.StartReview(ctx, review)
+			return &heddlev1.StartTurnResponse{Turn: resp.GetTurn()}, err
+		}, nil
+	}
 	req := &heddlev1.StartTurnRequest{
 		ThreadId: r.thread.GetId(), Input: r.opts.Input, OnDisconnect: r.opts.Attach.GetOnDisconnect(),
 	}
@@ -190,23 +222,7 @@ func (r *runner) startTurn(ctx context.Context) (*heddlev1.Turn, error) {
 		}
 		req.OutputSchema = schema
 	}
-	asked := false
-	resp, err := retry(ctx, func() (*heddlev1.StartTurnResponse, error) {
-		if asked {
-			if turn, err := r.acceptedTurn(ctx); err != nil || turn != nil {
-				return &heddlev1.StartTurnResponse{Turn: turn}, err
-			}
-		}
-		asked = true
-		return r.turns.StartTurn(ctx, req)
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range resp.GetWarnings() {
-		r.view.warning(w)
-	}
-	return resp.GetTurn(), nil
+	return func(ctx context.Context) (*heddlev1.StartTurnResponse, error) { return r.turns.StartTurn(ctx, req) }, nil
 }
 
 // acceptedTurn finds a turn that the thread did not have when it was opened; nil
