@@ -339,8 +339,8 @@ func (pl *plan) protectReal(binds map[string]guestproto.Mount, path string) {
 
 // gitDirs returns the directories that a .git file leads to: the worktree's own and the common one.
 func gitDirs(file string) []string {
-	b, err := os.ReadFile(file)
-	if err != nil || len(b) > 8192 {
+	b, err := readRegular(file, maxGitLine)
+	if err != nil {
 		return nil
 	}
 	dir, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir:")
@@ -353,7 +353,7 @@ func gitDirs(file string) []string {
 		return nil
 	}
 	dirs := []string{real}
-	if c, err := os.ReadFile(filepath.Join(real, "commondir")); err == nil && len(c) < 8192 {
+	if c, err := readRegular(filepath.Join(real, "commondir"), maxGitLine); err == nil {
 		if common, err := filepath.EvalSymlinks(absolute(strings.TrimSpace(string(c)), real)); err == nil {
 			dirs = append(dirs, common)
 		}

@@ -218,10 +218,10 @@ func readLine(file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !fi.Mode().IsRegular() || fi.Size() > 8192 {
+	if !fi.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a small file", file)
 	}
-	b, err := os.ReadFile(file)
+	b, err := readRegular(file, maxGitLine)
 	return strings.TrimRight(string(b), "\r\n"), err
 }
 
@@ -282,7 +282,7 @@ func linkedWorktree(file, dir, line string) (string, string, error) {
 
 // namesCheckout reports whether a git directory's own configuration says that its files are at checkout.
 func namesCheckout(dir, checkout string) bool {
-	b, err := os.ReadFile(filepath.Join(dir, "config"))
+	b, err := readRegular(filepath.Join(dir, "config"), gitconf.MaxBytes)
 	if err != nil {
 		return false
 	}

@@ -129,14 +129,7 @@ func hookFolders(dir string) []string {
 
 // readGitConfig reads a configuration, through links as git does.
 func readGitConfig(path string) ([]gitconf.Entry, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() || fi.Size() > gitconf.MaxBytes {
-		return nil, os.ErrInvalid
-	}
-	b, err := os.ReadFile(path)
+	b, err := readRegular(path, gitconf.MaxBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 package search
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -30,21 +32,30 @@ type rule struct {
 func readRules(dir, base, prefix string, names ...string) *rules {
 	r := &rules{base: base, prefix: prefix}
 	for _, name := range names {
-		path := filepath.Join(dir, name)
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Size() > maxIgnoreFile {
-			continue
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		r.list = append(r.list, parseRules(string(data))...)
+		r.list = append(r.list, parseRules(readIgnoreFile(filepath.Join(dir, name)))...)
 	}
 	if len(r.list) == 0 {
 		return nil
 	}
 	return r
+}
+
+// readIgnoreFile reads a file that others may replace meanwhile, by a pipe that nobody writes to or by a device without
+// an end: what was opened is judged. What is no ignore file has no rules.
+func readIgnoreFile(path string) string {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxIgnoreFile+1))
+	if err != nil || len(data) > maxIgnoreFile {
+		return ""
+	}
+	return string(data)
 }
 
 func parseRules(text string) []rule {

@@ -81,7 +81,7 @@ func (w *walker) dir(full, rel string, over []inode, repo bool) {
 	if w.full || w.ctx.Err() != nil || len(over) > maxDepth {
 		return
 	}
-	f, err := os.Open(full)
+	f, err := os.OpenFile(full, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return
 	}
