@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/heddle-dev/heddle/controlplane/eventlog"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -80,4 +82,19 @@ func (t *turn) close() []*heddlev1.UserMessage {
 	inputs := t.inputs
 	t.inputs = nil
 	return inputs
+}
+
+// steerInstead gives a turn request to the turn that already runs.
+func (lt *live) steerInstead(ctx context.Context, t *turn, r TurnRequest) (*TurnAnswer, error) {
+	changed, events := lt.overlay(r.Settings)
+	if len(r.Input.GetParts()) == 0 && len(events) == 0 {
+		if t.ending() {
+			return nil, noActiveTurn("steer")
+		}
+		return &TurnAnswer{Turn: proto.CloneOf(t.snapshot()), Steered: true}, nil
+	}
+	if err := lt.change(ctx, changed, func() error { return t.steer(ctx, r.Input, events) }); err != nil {
+		return nil, err
+	}
+	return &TurnAnswer{Turn: proto.CloneOf(t.snapshot()), Steered: true, Changed: changed}, nil
 }

@@ -59,7 +59,7 @@ func refused(err error) *Pending { return &Pending{err: err} }
 // Append adds events to a thread's log, all or none. It gives them seq, thread
 // id and, where it is 0, time; turns within them get what the fold knows. The
 // events and the messages they point to belong to the log from then on and
-// must not be changed. An append that the fold refuses (see thread.Fold) or
+// must not be changed. An append that the fold refuses (see thread.State.Fold) or
 // that comes under a superseded epoch returns a Pending whose Wait fails.
 func (l *Log) Append(threadID string, epoch uint64, events ...*heddlev1.Event) *Pending {
 	if len(events) == 0 {
