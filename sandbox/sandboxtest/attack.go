@@ -50,7 +50,7 @@ func Attack() {
 
 // isRefusal tells an answer of who decides from one about the parameters.
 func isRefusal(err error) bool {
-	for _, e := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EROFS, unix.EAFNOSUPPORT, unix.ESOCKTNOSUPPORT, unix.ENETUNREACH} {
+	for _, e := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EROFS, unix.EAFNOSUPPORT, unix.ESOCKTNOSUPPORT, unix.ENETUNREACH, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, e) {
 			return true
 		}

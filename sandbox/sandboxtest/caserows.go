@@ -70,11 +70,18 @@ var caseRows = []Row{
 		ws := e.WS + "-s15"
 		e.must(os.Mkdir(ws, 0o755))
 		defer os.RemoveAll(ws)
+		old := filepath.Join(ws, "old")
+		e.must(os.WriteFile(old, nil, 0o644))
 		if e.Root {
+			e.must(os.Chown(old, 12345, 12345))
 			e.must(os.Chown(ws, 12345, 12345))
 		}
-		e.RunIn(e.Acquire(policyFor(ws)), shell("echo x > "+ws+"/f"))
-		return wrote(filepath.Join(ws, "f"))
+		e.RunIn(e.Acquire(policyFor(ws)), shell("cd "+ws+"; echo x > f; echo x > old; mkdir d && mv f d/f"))
+		v := wrote(filepath.Join(ws, "d", "f"))
+		if b, err := os.ReadFile(old); err != nil || (string(b) == "x\n") != (v == Allowed) {
+			e.T.Errorf("a new file %c, an old one %q, %v", v, b, err)
+		}
+		return v
 	}, nil},
 	{"S16", "three hundred linked worktrees", "AAA", func(e *Env) Verdict {
 		ws := e.WS + "-s16"

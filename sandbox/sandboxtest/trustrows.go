@@ -163,7 +163,7 @@ func userTerminal(e *Env) Verdict {
 	defer hold.Close()
 	_, err = screen.WriteString("PRIVATE\n")
 	e.must(err)
-	o := e.Sh("echo OWNED > " + user + "; timeout 0.3 head -n 1 < " + user)
+	o := e.Sh("echo OWNED > " + user + "; timeout 5 head -n 1 < " + user)
 	shown := make([]byte, 4096)
 	got, _ := screen.Read(shown)
 	for strings.Count(string(shown[:got]), "PRIVATE") == 0 { // the echo of what was typed
