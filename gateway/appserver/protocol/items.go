@@ -163,7 +163,7 @@ func FromItem(it *heddlev1.Item, o ItemOptions) any {
 	case *heddlev1.Item_WebSearch:
 		s := searchItem{itemBase: base("webSearch"), Query: c.WebSearch.GetQuery()}
 		if a := c.WebSearch.GetAction(); a != nil {
-			s.Action = a.AsMap()
+			s.Action = searchAction(a.AsMap())
 		}
 		return s
 	case *heddlev1.Item_HookPrompt:
@@ -211,6 +211,28 @@ func itemStatus(s heddlev1.ItemStatus) string {
 	return "inProgress"
 }
 
+// searchAction is an action on the web as clients know it: with their names, and
+// with the members that the model's service left out.
+func searchAction(action map[string]any) map[string]any {
+	var members []string
+	switch action["type"] {
+	case "search":
+		members = []string{"query", "queries"}
+	case "open_page":
+		action["type"], members = "openPage", []string{"url"}
+	case "find_in_page":
+		action["type"], members = "findInPage", []string{"url", "pattern"}
+	default:
+		return map[string]any{"type": "other"}
+	}
+	for _, name := range members {
+		if _, given := action[name]; !given {
+			action[name] = nil
+		}
+	}
+	return action
+}
+
 // FromActions makes the wire form of what a command does.
 func FromActions(actions []*heddlev1.CommandAction) []any {
 	out := make([]any, 0, len(actions))
@@ -239,7 +261,8 @@ func fromCommand(it *heddlev1.Item, c *heddlev1.CommandExecution, base itemBase,
 	if out.Source == "" {
 		out.Source = "agent"
 	}
-	if it.GetCompletedAtMs() != 0 {
+	// What was declined never ran.
+	if it.GetCompletedAtMs() != 0 && it.GetStatus() != heddlev1.ItemStatus_ITEM_STATUS_DECLINED {
 		d := c.GetDurationMs()
 		out.DurationMs = &d
 	}
