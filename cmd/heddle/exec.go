@@ -92,10 +92,15 @@ func newExecCommand() *cobra.Command {
 func newExecForkCommand(f *execFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "fork THREAD_ID [PROMPT]",
-		Short: "Run a turn on a copy of an earlier thread",
+		Short: "Copy an earlier thread, and run a turn on the copy if there is a prompt",
 		Args:  usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runExec(cmd, f, &execmode.Resume{ID: args[0], Fork: true}, first(args[1:]))
+			fork := &execmode.Resume{ID: args[0], Fork: true, ForkOnly: len(args) == 1}
+			if fork.ForkOnly && (f.ephemeral || f.schema != "" || f.lastMessage != "" || len(f.images) > 0) {
+				execmode.Drain(os.Stdin)
+				return usageError(errors.New("--ephemeral, --image, --output-schema and --output-last-message need a prompt for the copy; - reads it from stdin"))
+			}
+			return runExec(cmd, f, fork, first(args[1:]))
 		},
 	}
 }
@@ -178,7 +183,7 @@ func runExec(cmd *cobra.Command, f *execFlags, resume *execmode.Resume, prompt s
 	}
 	// stdin is read before anything can fail: a host that writes the prompt at
 	// once must see the error and not a broken pipe.
-	text, err := f.readPrompt(prompt, cmd.ErrOrStderr())
+	text, err := f.readPrompt(prompt, resume, cmd.ErrOrStderr())
 	if err != nil {
 		return usageError(err)
 	}

@@ -75,10 +75,10 @@ func (r *reviewFlags) request(prompt string) (*heddlev1.StartReviewRequest, erro
 	return req, nil
 }
 
-// readPrompt reads what the run is asked for. A review of changes asks for
-// nothing more.
-func (f *execFlags) readPrompt(arg string, stderr io.Writer) (string, error) {
-	if f.review.GetTarget() != nil {
+// readPrompt reads what the run is asked for. A review of changes and a mere copy
+// ask for nothing more.
+func (f *execFlags) readPrompt(arg string, resume *execmode.Resume, stderr io.Writer) (string, error) {
+	if f.review.GetTarget() != nil || resume != nil && resume.ForkOnly {
 		execmode.Drain(os.Stdin)
 		return "", nil
 	}

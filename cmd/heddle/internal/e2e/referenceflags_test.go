@@ -52,6 +52,46 @@ func TestExecReview(t *testing.T) {
 	}
 }
 
+// A copy without a prompt runs no turn, and is there to be resumed.
+func TestExecForkOnly(t *testing.T) {
+	m := newModel(t, plainScripts)
+	w := newWorld(t, m)
+	id := func(got execResult) string {
+		t.Helper()
+		if got.code != 0 {
+			t.Fatalf("exit %d: %s", got.code, got.stderr)
+		}
+		return fmt.Sprint(events(t, got.stdout)[0]["thread_id"])
+	}
+	first := id(w.exec("--json", "say HELLO"))
+	asked := len(m.requests)
+	got := w.exec("--json", "fork", first)
+	copied := id(got)
+	if copied == first || strings.Count(got.stdout, "\n") != 1 || len(m.requests) != asked {
+		t.Errorf("copied as %s, said %s, the model was asked %d times", copied, got.stdout, len(m.requests)-asked)
+	}
+	if again := w.exec("resume", copied, "HELLO again"); again.code != 0 || !strings.Contains(m.last(), "say HELLO") {
+		t.Errorf("resumed: exit %d, %s", again.code, again.stderr)
+	}
+	if refused := w.exec("fork", "--ephemeral", first); refused.code != 2 || !strings.Contains(refused.stderr, "need a prompt") {
+		t.Errorf("exit %d: %s", refused.code, refused.stderr)
+	}
+}
+
+// The control plane of serve --listen off has no listener for clients, and
+// serves those of its home.
+func TestServeWithoutListener(t *testing.T) {
+	w := newWorld(t, newModel(t, plainScripts))
+	log := w.role("serve", "--home", w.home, "--listen", "off")
+	w.awaitSocket()
+	if got := w.exec("say HELLO"); got.code != 0 || got.stdout != "hello there\n" {
+		t.Errorf("exit %d: %s", got.code, got.stderr)
+	}
+	if text := string(readFile(t, log)); strings.Contains(text, "listening on") {
+		t.Errorf("it listens:\n%s", text)
+	}
+}
+
 // With --approve-for-me a reviewer model decides on what needs an approval.
 func TestExecApproveForMe(t *testing.T) {
 	for verdict, told := range map[string]string{`{"outcome":"allow"}`: "exited with code 0", `{"outcome":"deny","rationale":"it was not asked for"}`: "it was not asked for"} {

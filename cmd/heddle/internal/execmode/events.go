@@ -162,6 +162,9 @@ func (v *jsonView) ended(o Outcome) {
 		v.emit(jsonEvent{Type: "item.completed", Item: v.todo})
 		v.todo = nil
 	}
+	if o.Code == ExitCompleted && o.Turn == nil {
+		return
+	}
 	if o.Code == ExitCompleted {
 		v.emit(jsonEvent{Type: "turn.completed", Usage: &jsonUsage{
 			Input: o.Usage.GetInputTokens(), Cached: o.Usage.GetCachedInputTokens(), CacheWrite: o.Usage.GetCacheWriteInputTokens(),

@@ -64,8 +64,9 @@ type Resume struct {
 	// when Cwd is empty too.
 	ID  string
 	Cwd string
-	// Fork works on a copy, which the new thread is.
-	Fork bool
+	// Fork works on a copy, which the new thread is. With ForkOnly the copy is
+	// all there is to do: no turn runs.
+	Fork, ForkOnly bool
 }
 
 // Outcome is how a run ended.

@@ -77,7 +77,9 @@ func (r *renderer) threadStarted(t *heddlev1.Thread) {
 	if t.GetSandboxReport() != nil {
 		r.report(t.GetSandboxReport())
 	}
-	r.line("\n%s\n%s", r.paint(bold, "user"), r.input)
+	if r.input != "" {
+		r.line("\n%s\n%s", r.paint(bold, "user"), r.input)
+	}
 }
 
 func (r *renderer) report(rep *heddlev1.SandboxReport) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,7 +48,8 @@ type runner struct {
 func (r *runner) run(ctx context.Context) (Outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := r.interruptBefore(cancel)
+	stop := sync.OnceFunc(r.interruptBefore(cancel))
+	defer stop()
 	if r.opts.Attach.GetSessionId() == "" {
 		r.opts.Attach.SessionId = uuid.Must(uuid.NewV7()).String()
 	}
@@ -79,6 +81,9 @@ func (r *runner) run(ctx context.Context) (Outcome, error) {
 	r.view.threadStarted(r.thread)
 	for _, w := range append(warnings, more...) {
 		r.view.warning(w)
+	}
+	if r.opts.Resume != nil && r.opts.Resume.ForkOnly {
+		return Outcome{}, nil
 	}
 	r.state = newTurnState(r.thread)
 	turn, err := r.startTurn(ctx)
