@@ -121,7 +121,7 @@ func makeGitRows() []Row {
 // ByFiles reports whether a row is judged by files alone, so that it does not depend on how commands are ended.
 func ByFiles(id string) bool {
 	byID := func(r Row) bool { return r.ID == id }
-	return slices.ContainsFunc(gitRows, byID) || slices.ContainsFunc(hookRows, byID) || slices.ContainsFunc(denyRows, byID)
+	return slices.ContainsFunc(gitRows, byID) || slices.ContainsFunc(hookRows, byID) || slices.ContainsFunc(denyRows, byID) || slices.ContainsFunc(reachRows, byID)
 }
 
 func noGit(*Env) string {
