@@ -101,6 +101,8 @@ type Runtime struct {
 	Model    model.Info
 	Warning  string
 	Provider string
+	// ReviewModel is the model of reviewers; empty means the thread's.
+	ReviewModel string
 
 	Effort      string
 	Summary     string

@@ -79,6 +79,16 @@ func reviewSettings(s *heddlev1.ThreadSettings) *heddlev1.ThreadSettings {
 	return s
 }
 
+// withModel is the settings with another model; empty keeps theirs.
+func withModel(s *heddlev1.ThreadSettings, name string) *heddlev1.ThreadSettings {
+	if name == "" {
+		return s
+	}
+	s = proto.CloneOf(s)
+	s.Model = name
+	return s
+}
+
 // verdict is the form in which a reviewer answers.
 type verdict struct {
 	Findings []struct {

@@ -74,6 +74,8 @@ type turn struct {
 	reviewing bool
 	outer     []*heddlev1.HistoryEntry
 	verdict   string
+	// reviewModel is what the config names for reviewers; empty is the thread's.
+	reviewModel string
 	// spentBefore is what the thread had used before the turn.
 	spentBefore int64
 	// continued is how often stop hooks made the turn go on.
@@ -130,7 +132,7 @@ func (t *turn) change(f func(*heddlev1.Turn)) *heddlev1.Turn {
 // a reviewer has no grants. They must not be changed.
 func (t *turn) settings() *heddlev1.ThreadSettings {
 	if t.private {
-		return reviewSettings(overridden(t.lt.currentSettings(), t.overrides()))
+		return reviewSettings(overridden(withModel(t.lt.currentSettings(), t.reviewModel), t.overrides()))
 	}
 	return overridden(t.lt.grantedSettings(t.id()), t.overrides())
 }

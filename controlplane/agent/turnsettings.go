@@ -68,6 +68,12 @@ func (t *turn) resolve() error {
 	if err != nil {
 		return err
 	}
+	if t.private && rt.ReviewModel != t.reviewModel {
+		t.reviewModel = rt.ReviewModel
+		if rt, err = t.agent.cfg.Resolver.Resolve(t.ctx, t.settings(), t.row.GetSessionId()); err != nil {
+			return err
+		}
+	}
 	t.rt = rt
 	if rt.Warning != "" && t.lt.warnOnce(rt.Warning) {
 		t.record(warningRaised(t.id(), rt.Warning))

@@ -67,6 +67,7 @@ type Config struct {
 	warnings []*heddlev1.ConfigWarning
 	unread   *heddlev1.ConfigWarning
 	env      map[string]string
+	cwd      string
 }
 
 // Provider is one model provider.

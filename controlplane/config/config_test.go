@@ -113,7 +113,7 @@ trust_level = "untrusted"
 	if policy != "granular" || granular["sandbox_approval"] != true {
 		t.Errorf("%q %v", policy, granular)
 	}
-	if got := []string{c.Model(), c.ModelProvider(), c.ReasoningEffort(), c.ReasoningSummary(), c.Verbosity(), c.ServiceTier(), c.DeveloperInstructions(), c.BaseInstructions(), c.ApprovalsReviewer()}; !slices.Equal(got, []string{"m", "mock", "high", "concise", "low", "flex", "dev", "base", "auto_review"}) {
+	if got := []string{c.Model(), c.ModelProvider(), c.ReasoningEffort(), c.ReasoningSummary(), c.Verbosity(), c.ServiceTier(), c.DeveloperInstructions(), c.Value("instructions").(string), c.ApprovalsReviewer()}; !slices.Equal(got, []string{"m", "mock", "high", "concise", "low", "flex", "dev", "base", "auto_review"}) {
 		t.Errorf("got %q", got)
 	}
 	if c.ModelContextWindow() != 1000 || c.AutoCompactLimit() != 900 || c.ThreadUnloadDelay() != 2*time.Second {

@@ -15,15 +15,16 @@ import (
 )
 
 // notForProjects are keys that a project must not decide: they say where the
-// conversation is sent and which projects are trusted.
-var notForProjects = []string{"model_provider", "model_providers", "openai_base_url", "profile", "profiles", "projects", "bypass_hook_trust", "ignore_rules", planeTable}
+// conversation is sent, which projects are trusted and which file of the control
+// plane's machine is read.
+var notForProjects = []string{"model_provider", "model_providers", "openai_base_url", "profile", "profiles", "projects", "bypass_hook_trust", "ignore_rules", instructionsFileKey, planeTable}
 
 // Load reads and lays the layers over each other. A file that does not parse
 // gives defaults and a warning, a wrong value in a file a warning and the default
 // of its key; with Strict both are errors. A wrong value in Overrides or Thread is
 // always an error (*Error).
 func Load(o Options) (*Config, error) {
-	c := &Config{tree: map[string]any{}, origins: map[string]int{}, env: o.Env}
+	c := &Config{tree: map[string]any{}, origins: map[string]int{}, env: o.Env, cwd: o.Cwd}
 	var sources []*source // lowest first
 	if !o.IgnoreUserConfig {
 		for _, path := range []string{o.Home.LowerConfig, o.Home.Path()} {

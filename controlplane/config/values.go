@@ -84,6 +84,9 @@ func textsByKey(v any) map[string]string {
 // Model is the configured model; empty means the catalogue's default.
 func (c *Config) Model() string { return c.str("model") }
 
+// ReviewModel is the model of reviewers; empty means the thread's.
+func (c *Config) ReviewModel() string { return c.str("review_model") }
+
 // OSSProvider is the id of the provider that --oss means; empty when unset.
 func (c *Config) OSSProvider() string { return c.str("oss_provider") }
 
@@ -119,9 +122,6 @@ func (c *Config) DeveloperInstructions() string { return c.str("developer_instru
 // CompactPrompt asks the model for a summary of the conversation; empty when
 // unset.
 func (c *Config) CompactPrompt() string { return c.str("compact_prompt") }
-
-// BaseInstructions replace the built-in ones; empty when unset.
-func (c *Config) BaseInstructions() string { return c.str("instructions") }
 
 // ApprovalPolicy is "untrusted", "on-request", "never" or "granular" with its flags.
 func (c *Config) ApprovalPolicy() (policy string, granular map[string]any) {

@@ -199,7 +199,11 @@ func (r *Resolver) Complete(ctx context.Context, sessionID string, given *heddle
 	fill(&s.Verbosity, c.Verbosity())
 	fill(&s.ServiceTier, c.ServiceTier())
 	fill(&s.DeveloperInstructions, c.DeveloperInstructions())
-	fill(&s.BaseInstructions, c.BaseInstructions())
+	base, err := c.BaseInstructions()
+	if err != nil {
+		return nil, errdefs.New(errdefs.InvalidConfig, "failed to load configuration: %w", err)
+	}
+	fill(&s.BaseInstructions, base)
 	if err := completeSandbox(c, s); err != nil {
 		return nil, err
 	}
@@ -312,7 +316,7 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 	freeform := info.FreeformPatch && full
 	shell := c.FeatureOn("shell_tool")
 	rt := &agent.Runtime{
-		Client: client, Model: info, Warning: warning, Provider: p.ID,
+		Client: client, Model: info, Warning: warning, Provider: p.ID, ReviewModel: c.ReviewModel(),
 		ServiceTier:      requestTier(s),
 		StreamMaxRetries: p.StreamMaxRetries, AutoCompactLimit: info.AutoCompactLimit, CompactPrompt: c.CompactPrompt(),
 		Env:             commandEnv(config.FilterEnv(c.EnvPolicy(), env)),

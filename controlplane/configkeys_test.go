@@ -1,0 +1,73 @@
+package controlplane
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/heddle-dev/heddle/proto/errdefs"
+	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
+)
+
+// configure writes the home's config.
+func (r *rig) configure(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.home, "config.toml"), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// The model is told what a file of instructions says, as it was at the thread's
+// start; without the file no thread is started.
+func TestModelInstructionsFile(t *testing.T) {
+	r := newRig(t)
+	r.configure("model_instructions_file = \"base.md\"\n")
+	ctx, _ := r.attach("s0", heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT)
+	_, err := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: workspaceWrite("never")})
+	if file := filepath.Join(r.home, "base.md"); !errdefs.Is(err, errdefs.InvalidConfig) || !strings.Contains(err.Error(), "model_instructions_file "+file) {
+		t.Fatalf("started without %s: %v", file, err)
+	}
+	if err := os.WriteFile(filepath.Join(r.home, "base.md"), []byte("FROM-THE-FILE\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.model.script(speak("m1", "ok"), speak("m2", "ok"))
+	ctx, th := r.thread(workspaceWrite("never"))
+	if err := os.WriteFile(filepath.Join(r.home, "base.md"), []byte("CHANGED\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := r.follow(th.GetId(), 1)
+	for range 2 {
+		r.startTurn(ctx, th.GetId(), "go")
+		f.turnEnd()
+		wantShown(t, r.last(), []string{"FROM-THE-FILE"}, "CHANGED")
+	}
+}
+
+// Reviews have the model that the config names for them, other turns the
+// thread's.
+func TestReviewModel(t *testing.T) {
+	r := newRig(t)
+	r.configure("review_model = \"critic\"\n")
+	r.model.script(speak("m1", "ok"), speak("m2", `{"findings":[],"overall_explanation":"All fine"}`), speak("m3", "ok"))
+	ctx, th := r.thread(workspaceWrite("never"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	f.turnEnd()
+	_, err := r.turns.StartReview(ctx, &heddlev1.StartReviewRequest{ThreadId: th.GetId(), Target: &heddlev1.StartReviewRequest_Custom{Custom: "look"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.turnEnd()
+	r.startTurn(ctx, th.GetId(), "more")
+	f.turnEnd()
+	var models []string
+	for _, req := range r.model.asked() {
+		models = append(models, req.Model)
+	}
+	own := th.GetSettings().GetModel()
+	if want := []string{own, "critic", own}; !slices.Equal(models, want) {
+		t.Errorf("asked %v, want %v", models, want)
+	}
+}
