@@ -70,7 +70,8 @@ func (t *turn) surroundings() prompt.Context {
 		Policy: s.GetSandbox(), ApprovalPolicy: s.GetApprovalPolicy(), GranularApproval: s.GetGranularApproval().AsMap(),
 		PlanMode: planning(s), ModeInstructions: modeInstructions(s),
 	}
-	if !t.rt.IgnoreRules {
+	// A turn that could not begin, for want of a key, has no runtime.
+	if t.rt == nil || !t.rt.IgnoreRules {
 		c.AllowedPrefixes = t.agent.cfg.Rules.Allowed()
 	}
 	for _, f := range found.GetInstructions() {
