@@ -514,3 +514,32 @@ func TestGitMode(t *testing.T) {
 		}
 	}
 }
+
+// Where nothing is set the trust of the project decides, as in the reference.
+func TestTrustChoosesTheDefaults(t *testing.T) {
+	const set = "[projects.\"/p\"]\ntrust_level = \"trusted\"\n[projects.\"/p/q\"]\ntrust_level = \"untrusted\"\n"
+	ww, ro := heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE, heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY
+	for _, row := range []struct {
+		cwd, before, asks string
+		level             heddlev1.SandboxLevel
+	}{
+		{"/other", "", "on-request", ro},
+		{"", "", "on-request", ro},
+		{"/p/sub", "", "on-request", ww},
+		{"/p/q", "", "untrusted", ww},
+		{"/p/q", "approval_policy = \"never\"\nsandbox_mode = \"read-only\"\n", "never", ro},
+		{"/other", "sandbox_mode = \"workspace-write\"\n", "on-request", ww},
+	} {
+		h := Home{Dir: t.TempDir()}
+		if err := os.WriteFile(h.Path(), []byte(row.before+set), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(Options{Home: h, Cwd: row.cwd})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asks, _ := c.ApprovalPolicy(); asks != row.asks || c.SandboxPolicy().GetLevel() != row.level {
+			t.Errorf("%q with %q: %s, %v; want %s, %v", row.cwd, row.before, asks, c.SandboxPolicy().GetLevel(), row.asks, row.level)
+		}
+	}
+}

@@ -123,13 +123,17 @@ func (c *Config) DeveloperInstructions() string { return c.str("developer_instru
 // unset.
 func (c *Config) CompactPrompt() string { return c.str("compact_prompt") }
 
-// ApprovalPolicy is "untrusted", "on-request", "never" or "granular" with its flags.
+// ApprovalPolicy is "untrusted", "on-request", "never" or "granular" with its
+// flags; unset it is "untrusted" in a project of that trust, else "on-request".
 func (c *Config) ApprovalPolicy() (policy string, granular map[string]any) {
 	if m, ok := lookup(c.tree, "approval_policy", "granular").(map[string]any); ok {
 		return "granular", maps.Clone(m)
 	}
 	if p := c.str("approval_policy"); p != "" {
 		return p, nil
+	}
+	if c.TrustLevel(c.cwd) == "untrusted" {
+		return "untrusted", nil
 	}
 	return "on-request", nil
 }
@@ -143,9 +147,15 @@ func (c *Config) ApprovalsReviewer() string {
 }
 
 // SandboxPolicy is the configured policy (sandbox_mode, sandbox_workspace_write,
-// network); read-only without network when unset or unusable.
+// network). Unset it is workspace-write in a project whose trust was decided, one
+// way or the other: an untrusted one asks before each command. Else, and when
+// unusable, it is read-only without network.
 func (c *Config) SandboxPolicy() *heddlev1.SandboxPolicy {
-	p, err := c.SandboxFor(c.str("sandbox_mode"))
+	mode := c.str("sandbox_mode")
+	if mode == "" && c.TrustLevel(c.cwd) != "" {
+		mode = "workspace-write"
+	}
+	p, err := c.SandboxFor(mode)
 	if err != nil {
 		return &heddlev1.SandboxPolicy{Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_READ_ONLY, Network: heddlev1.NetworkMode_NETWORK_MODE_OFF}
 	}

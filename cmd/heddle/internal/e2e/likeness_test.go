@@ -236,6 +236,31 @@ func TestNoThreadStartsOnAFileThatDoesNotParse(t *testing.T) {
 	app.awaitTurn(app.startTurn(app.startThread(), "HELLO"), 30*time.Second)
 }
 
+// What a project is trusted with decides where nothing is set.
+func TestTrustChoosesTheDefaults(t *testing.T) {
+	w := newWorld(t, newModel(t, map[string][]step{"HELLO": {{say: "hello"}}}))
+	name := filepath.Join(w.home, "config.toml")
+	var lines []string
+	for _, l := range strings.Split(string(readFile(t, name)), "\n") {
+		if !strings.HasPrefix(l, "sandbox_mode") && !strings.HasPrefix(l, "approval_policy") {
+			lines = append(lines, l)
+		}
+	}
+	app := w.experimental()
+	defer app.close()
+	for trust, want := range map[string]string{"trusted": `workspaceWrite on-request`, "untrusted": `workspaceWrite untrusted`, "": `readOnly on-request`} {
+		text := strings.Join(lines, "\n")
+		if trust != "" {
+			text += "\n[projects.\"" + w.workspace + "\"]\ntrust_level = \"" + trust + "\"\n"
+		}
+		w.write(name, text)
+		got := app.call("thread/start", map[string]any{"cwd": w.workspace})
+		if is := fmt.Sprint(at(got, "sandbox", "type"), " ", got["approvalPolicy"]); is != want {
+			t.Errorf("trust %q: %s, want %s", trust, is, want)
+		}
+	}
+}
+
 // A key of a thread's config that means nothing is said, and holds nothing up.
 func TestUnknownKeysOfAThreadsConfigAreSaid(t *testing.T) {
 	w := newWorld(t, newModel(t, nil))
