@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/heddle-dev/heddle/proto/errdefs"
+	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
 )
 
@@ -69,5 +70,25 @@ func TestReviewModel(t *testing.T) {
 	own := th.GetSettings().GetModel()
 	if want := []string{own, "critic", own}; !slices.Equal(models, want) {
 		t.Errorf("asked %v, want %v", models, want)
+	}
+}
+
+// The executor is asked for the instruction files that the config names, at the
+// thread's start and for a turn.
+func TestProjectDocKeys(t *testing.T) {
+	r := newRig(t)
+	r.configure("project_doc_fallback_filenames = [\"TEAM.md\"]\nproject_root_markers = [\"go.work\"]\nproject_doc_max_bytes = 99\n")
+	r.model.script(speak("m1", "ok"))
+	ctx, th := r.thread(workspaceWrite("never"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	f.turnEnd()
+	asked := r.exec.did(func(a *executorv1.Action) bool { return a.GetInspect().GetInstructionNames() != nil })
+	right := r.exec.did(func(a *executorv1.Action) bool {
+		in := a.GetInspect()
+		return slices.Equal(in.GetInstructionNames(), []string{"AGENTS.override.md", "AGENTS.md", "TEAM.md"}) && slices.Equal(in.GetRootMarkers(), []string{"go.work"}) && in.GetMaxBytes() == 99
+	})
+	if asked == 0 || right != asked {
+		t.Errorf("%d of %d requests are right", right, asked)
 	}
 }

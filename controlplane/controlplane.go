@@ -192,7 +192,7 @@ func (c *ControlPlane) wire(ctx context.Context) error {
 		}
 	}
 	c.agent = agent.New(agent.Config{
-		Log: c.log, Streams: outputs, Blobs: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Servers: resolver.Servers, Version: cfg.Version,
+		Log: c.log, Streams: outputs, Blobs: outputs, Dispatcher: &executors{c.dispatcher}, Broker: broker, Resolver: resolver, Rules: rules, Instructions: resolver.Instructions, Servers: resolver.Servers, Version: cfg.Version,
 		Marks: c.store, Held: c.sessions.Held, Lost: c.sessions.Lost, Logger: cfg.Logger, Notify: c.sessions.Notify, MaxTurns: limits.Turns, MaxTurnsOf: limits.TurnsPerPrincipal, MaxThreads: limits.Threads, Home: cfg.Home.Dir, Logins: logins,
 		CreateThread: func(ctx context.Context, sessionID string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
 			return c.server.CreateThread(ctx, sessionID, row)

@@ -326,7 +326,7 @@ func TestInspectAndRead(t *testing.T) {
 	r := newRig(t)
 	r.write("AGENTS.md", "rules\n")
 	a := r.action()
-	a.Kind = &executorv1.Action_Inspect{Inspect: &executorv1.Inspect{Cwd: r.ws}}
+	a.Kind = &executorv1.Action_Inspect{Inspect: &executorv1.Inspect{Cwd: r.ws, InstructionNames: []string{"NONE.md", "AGENTS.md"}, MaxBytes: 100}}
 	in := r.do(a).GetInspection()
 	if !in.GetCwdExists() || len(in.GetInstructions()) != 1 || in.GetInstructions()[0].GetContent() != "rules\n" || in.GetShell() == "" {
 		t.Fatalf("inspection: %v", in)

@@ -47,6 +47,8 @@ type Config struct {
 	Notify func(threadID, message string)
 	// Version is written into user agents.
 	Version string
+	// Instructions finds which instruction files of a thread's workspace count.
+	Instructions InstructionsOf
 	// Servers finds the MCP servers of a thread; nil means that there are none.
 	Servers ServersOf
 	// CreateThread makes a thread durable for a session and gives it to Adopt; nil

@@ -54,7 +54,7 @@ func toldWith(now prompt.Context, s *heddlev1.ThreadSettings) *prompt.Context {
 func (t *turn) surroundings() prompt.Context {
 	ctx, cancel := context.WithTimeout(t.ctx, inspectWait)
 	defer cancel()
-	found, err := t.lt.inspect(ctx)
+	found, err := t.lt.inspect(ctx, t.row.GetSessionId())
 	if err != nil && t.ctx.Err() == nil && t.lt.warnOnce(err.Error()) {
 		t.record(warningRaised(t.id(), err.Error()))
 	}

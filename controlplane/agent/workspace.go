@@ -14,21 +14,30 @@ const (
 	// inspectWait bounds the look at the workspace before a turn's first request.
 	inspectWait = 10 * time.Second
 	// prewarmWait bounds the preparation of a sandbox.
-	prewarmWait = 30 * time.Second
-	// maxInstructions bounds the bytes of instruction files.
-	maxInstructions = 32 << 10
-	defaultShell    = "/bin/bash"
+	prewarmWait  = 30 * time.Second
+	defaultShell = "/bin/bash"
 )
 
-// instructionNames are the names of instruction files; the first that exists in
-// a folder counts.
-var instructionNames = []string{"AGENTS.override.md", "AGENTS.md"}
+// Instructions say which instruction files of a workspace count.
+type Instructions struct {
+	// Names of files; the first that exists in a folder counts.
+	Names []string
+	// RootMarkers are names of entries, one of which marks the topmost folder that is
+	// looked at; without, that is the thread's folder.
+	RootMarkers []string
+	// MaxBytes of all together; 0 means that none count.
+	MaxBytes int64
+}
 
-// Look looks at the workspace of a thread that is about to be created.
-func (a *Agent) Look(ctx context.Context, row *heddlev1.Thread) (*executorv1.Inspection, error) {
+// InstructionsOf finds them in the settings of a thread.
+type InstructionsOf func(ctx context.Context, settings *heddlev1.ThreadSettings, sessionID string) (Instructions, error)
+
+// Look looks at the workspace of a thread that is about to be created by a
+// session.
+func (a *Agent) Look(ctx context.Context, row *heddlev1.Thread, sessionID string) (*executorv1.Inspection, error) {
 	lt := newLive(a, row.GetId())
 	lt.fill(row, 0)
-	return lt.inspect(ctx)
+	return lt.inspect(ctx, sessionID)
 }
 
 // Prewarm makes a thread's sandbox and its login environment ready without
@@ -83,7 +92,7 @@ func (lt *live) newReport(r *heddlev1.SandboxReport) bool {
 	return true
 }
 
-func (lt *live) inspect(ctx context.Context) (*executorv1.Inspection, error) {
+func (lt *live) inspect(ctx context.Context, sessionID string) (*executorv1.Inspection, error) {
 	s := lt.currentSettings()
 	lt.mu.Lock()
 	known := lt.inspection
@@ -94,10 +103,16 @@ func (lt *live) inspect(ctx context.Context) (*executorv1.Inspection, error) {
 	if known != nil {
 		return known, nil
 	}
+	wanted, err := lt.agent.cfg.Instructions(ctx, s, sessionID)
+	if err != nil {
+		return nil, err
+	}
 	paths := folders(s.GetCwd(), s.GetSandbox())
 	res, err := lt.act(ctx, &executorv1.Action{
 		Policy: proto.CloneOf(s.GetSandbox()), Workspace: s.GetCwd(),
-		Kind: &executorv1.Action_Inspect{Inspect: &executorv1.Inspect{Cwd: s.GetCwd(), InstructionNames: instructionNames, MaxBytes: maxInstructions, Places: paths}},
+		Kind: &executorv1.Action_Inspect{Inspect: &executorv1.Inspect{
+			Cwd: s.GetCwd(), InstructionNames: wanted.Names, RootMarkers: wanted.RootMarkers, MaxBytes: wanted.MaxBytes, Places: paths,
+		}},
 	})
 	if err != nil {
 		return nil, err

@@ -17,6 +17,39 @@ const (
 	maxInstructionsFile = 1 << 20
 )
 
+// The instruction files of a workspace, where the config says nothing else.
+const (
+	overrideDoc   = "AGENTS.override.md"
+	projectDoc    = "AGENTS.md"
+	projectMarker = ".git"
+	maxProjectDoc = 32 << 10
+)
+
+// ProjectDocNames are the names of instruction files, in the order in which they
+// are looked for in a folder (project_doc_fallback_filenames come last).
+func (c *Config) ProjectDocNames() []string {
+	return append([]string{overrideDoc, projectDoc}, texts(lookup(c.tree, "project_doc_fallback_filenames"))...)
+}
+
+// ProjectRootMarkers are the names of entries that mark the topmost folder of a
+// project (project_root_markers); an empty list means that folders above the
+// thread's do not count.
+func (c *Config) ProjectRootMarkers() []string {
+	if v := lookup(c.tree, "project_root_markers"); v != nil {
+		return texts(v)
+	}
+	return []string{projectMarker}
+}
+
+// ProjectDocMaxBytes bounds the bytes of all instruction files together
+// (project_doc_max_bytes); 0 means that none are read.
+func (c *Config) ProjectDocMaxBytes() int64 {
+	if n, ok := lookup(c.tree, "project_doc_max_bytes").(int64); ok {
+		return n
+	}
+	return maxProjectDoc
+}
+
 // BaseInstructions replace the built-in ones; empty when unset. A file of them
 // (model_instructions_file) goes before a text (instructions). A file that cannot
 // be read or says nothing is an error: a thread would work without what it was to

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,5 +61,27 @@ func TestInstructionsFilesThatCannotBeRead(t *testing.T) {
 	c := load(t, Options{Home: Home{Dir: dir}, Overrides: map[string]any{"model_instructions_file": "blank"}})
 	if _, err := c.BaseInstructions(); err == nil || !strings.Contains(err.Error(), "absolute") {
 		t.Errorf("without a folder: %v", err)
+	}
+}
+
+// Which instruction files of a workspace count follows the config; lists hold
+// names, not paths, and a project does not say where it begins.
+func TestProjectDocs(t *testing.T) {
+	c := load(t, Options{Home: Home{Dir: t.TempDir()}})
+	if names := c.ProjectDocNames(); !slices.Equal(names, []string{"AGENTS.override.md", "AGENTS.md"}) || !slices.Equal(c.ProjectRootMarkers(), []string{".git"}) || c.ProjectDocMaxBytes() != 32768 {
+		t.Errorf("unset: %q, %q, %d", names, c.ProjectRootMarkers(), c.ProjectDocMaxBytes())
+	}
+	h := home(t, "project_doc_fallback_filenames = [\"TEAM.md\"]\nproject_root_markers = []\nproject_doc_max_bytes = 0\nprojects.\"/ws\".trust_level = \"trusted\"\n")
+	project := &Project{Dir: "/ws/.heddle", Data: []byte("project_root_markers = [\"x\"]\nproject_doc_max_bytes = 7\n")}
+	c = load(t, Options{Home: h, Cwd: "/ws", Project: project})
+	if names := c.ProjectDocNames(); !slices.Equal(names, []string{"AGENTS.override.md", "AGENTS.md", "TEAM.md"}) || len(c.ProjectRootMarkers()) != 0 || c.ProjectDocMaxBytes() != 7 {
+		t.Errorf("set: %q, %q, %d", names, c.ProjectRootMarkers(), c.ProjectDocMaxBytes())
+	}
+	for _, list := range [][]any{{"a/b"}, {".."}, {""}, {"x\x00"}, {strings.Repeat("x", 256)}, slices.Repeat([]any{"x"}, maxNames+1)} {
+		for _, key := range []string{"project_doc_fallback_filenames", "project_root_markers"} {
+			if _, err := Load(Options{Home: Home{Dir: t.TempDir()}, Overrides: map[string]any{key: list}}); err == nil {
+				t.Errorf("%s took %q", key, list)
+			}
+		}
 	}
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // notForProjects are keys that a project must not decide: they say where the
-// conversation is sent, which projects are trusted and which file of the control
-// plane's machine is read.
-var notForProjects = []string{"model_provider", "model_providers", "openai_base_url", "profile", "profiles", "projects", "bypass_hook_trust", "ignore_rules", instructionsFileKey, planeTable}
+// conversation is sent, which projects are trusted, what counts as one and which
+// file of the control plane's machine is read.
+var notForProjects = []string{"model_provider", "model_providers", "openai_base_url", "profile", "profiles", "projects", "bypass_hook_trust", "ignore_rules", instructionsFileKey, "project_root_markers", planeTable}
 
 // Load reads and lays the layers over each other. A file that does not parse
 // gives defaults and a warning, a wrong value in a file a warning and the default

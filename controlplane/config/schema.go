@@ -21,6 +21,7 @@ const (
 	pathList
 	hostList
 	portList
+	nameList
 )
 
 // node describes the values of one key.
@@ -87,7 +88,7 @@ func schema() *node {
 		"mcp_servers":             {kind: table, each: mcp},
 		"projects":                {kind: table, each: tableOf(map[string]*node{"trust_level": oneOf("trusted", "untrusted")})},
 		"project_doc_max_bytes":   n,
-		"project_root_markers":    list,
+		"project_root_markers":    {kind: nameList},
 		"profile":                 t,
 		"hooks":                   {kind: table, each: open},
 		"bypass_hook_trust":       b,
@@ -97,7 +98,7 @@ func schema() *node {
 		"web_search":              oneOf("disabled", "cached", "live", "indexed"),
 		"developer_instructions":  t, "instructions": t, "compact_prompt": t, "model_instructions_file": t,
 		"thread_unload_delay_secs": n, "on_disconnect": oneOf("interrupt", "continue"),
-		"project_doc_fallback_filenames": list,
+		"project_doc_fallback_filenames": {kind: nameList},
 	}
 	for _, k := range strings.Fields(knownElsewhere) {
 		children[k] = open
@@ -194,6 +195,10 @@ func checkValue(n *node, v any, path []string) []problem {
 		if !isPortList(v) {
 			return wrong("a list of ports from 1 to 65535")
 		}
+	case nameList:
+		if !isNameList(v) {
+			return wrong(fmt.Sprintf("a list of at most %d file names", maxNames))
+		}
 	case textMap:
 		m, ok := v.(map[string]any)
 		if !ok {
@@ -225,6 +230,19 @@ func isTextList(v any) bool {
 		}
 	}
 	return true
+}
+
+// maxNames bounds lists of file names; each is looked for in every folder.
+const maxNames = 32
+
+// isNameList accepts names of single entries of a folder.
+func isNameList(v any) bool {
+	if !isTextList(v) || len(v.([]any)) > maxNames {
+		return false
+	}
+	return !slices.ContainsFunc(texts(v), func(name string) bool {
+		return name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00")
+	})
 }
 
 func show(v any) string {

@@ -75,7 +75,7 @@ func (s *threadService) newThreadID() (string, error) {
 func (s *threadService) create(ctx context.Context, caller string, row *heddlev1.Thread) (*heddlev1.Thread, error) {
 	now := s.cfg.Clock().UnixMilli()
 	row.CreatedAtMs, row.UpdatedAtMs = now, now
-	found := s.look(ctx, row)
+	found := s.look(ctx, caller, row)
 	if found != nil {
 		row.Git = found.GetGit()
 		row.Places = thread.MergePlaces(row.GetPlaces(), found.GetPlaces())
@@ -110,14 +110,14 @@ func (s *Server) CreateThread(ctx context.Context, sessionID string, row *heddle
 }
 
 // look looks at the workspace where an executor is there to do it at once.
-func (s *threadService) look(ctx context.Context, row *heddlev1.Thread) *executorv1.Inspection {
+func (s *threadService) look(ctx context.Context, caller string, row *heddlev1.Thread) *executorv1.Inspection {
 	there := slices.ContainsFunc(s.cfg.Fleet.Status(), func(e *heddlev1.ExecutorStatus) bool { return e.GetConnected() })
 	if !there {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectBound)
 	defer cancel()
-	found, err := s.cfg.Agent.Look(ctx, row)
+	found, err := s.cfg.Agent.Look(ctx, row, caller)
 	if err != nil {
 		s.cfg.Logger.Debug("look at the workspace", "thread", row.GetId(), "error", err)
 		return nil

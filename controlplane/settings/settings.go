@@ -354,6 +354,15 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 	return rt, nil
 }
 
+// Instructions implements agent.InstructionsOf.
+func (r *Resolver) Instructions(ctx context.Context, s *heddlev1.ThreadSettings, sessionID string) (agent.Instructions, error) {
+	c, err := r.LoadFor(ctx, sessionID, s.GetCwd(), s.GetConfig())
+	if err != nil {
+		return agent.Instructions{}, err
+	}
+	return agent.Instructions{Names: c.ProjectDocNames(), RootMarkers: c.ProjectRootMarkers(), MaxBytes: c.ProjectDocMaxBytes()}, nil
+}
+
 // agents are the limits of sub-agents: of the table [agents], else six that may
 // not start others.
 func agents(c *config.Config) agent.Agents {

@@ -20,24 +20,22 @@ import (
 )
 
 const (
-	// DefaultMaxBytes bounds the instructions of one workspace.
-	DefaultMaxBytes = 32 << 10
-	maxMaxBytes     = 1 << 20
-	maxDepth        = 256
+	maxMaxBytes = 1 << 20
+	maxDepth    = 256
 )
-
-// DefaultNames are the instruction files that are looked for in each folder;
-// the first one that is there wins.
-func DefaultNames() []string { return []string{"AGENTS.override.md", "AGENTS.md"} }
 
 // Query says what to read.
 type Query struct {
 	// Cwd is an absolute path.
 	Cwd string
-	// Names of instruction files; empty means DefaultNames.
+	// Names of instruction files; in each folder the first one that is there counts.
 	Names []string
-	// MaxBytes of all instructions together; 0 means DefaultMaxBytes.
+	// MaxBytes of all instructions together; 0 for none, 1 MiB at most.
 	MaxBytes int64
+	// RootMarkers are names of entries. Instructions are read from the nearest folder
+	// at or above Cwd that holds one, and from those below it down to Cwd; without,
+	// or where there is none, from Cwd alone.
+	RootMarkers []string
 }
 
 // File is one instruction file.
@@ -73,7 +71,7 @@ func Workspace(ctx context.Context, q Query) (Result, error) {
 		return res, nil
 	}
 	res.CwdExists = true
-	res.RepoRoot = RepoRoot(cwd)
+	res.RepoRoot = nearest(cwd, ".git")
 	if res.RepoRoot != "" {
 		res.Git, err = ReadGit(res.RepoRoot)
 		if err != nil {
@@ -83,12 +81,17 @@ func Workspace(ctx context.Context, q Query) (Result, error) {
 	return res, res.readInstructions(ctx, cwd, q)
 }
 
-// RepoRoot returns the nearest folder at or above dir that holds a .git, empty
-// when there is none.
-func RepoRoot(dir string) string {
+// nearest returns the nearest folder at or above dir that holds an entry of one of
+// the names, empty when there is none.
+func nearest(dir string, names ...string) string {
 	for range maxDepth {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			return dir
+		for _, name := range names {
+			if !plainName(name) {
+				continue
+			}
+			if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+				return dir
+			}
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
@@ -99,16 +102,14 @@ func RepoRoot(dir string) string {
 	return ""
 }
 
+func plainName(name string) bool { return name != "" && !strings.ContainsAny(name, "/\x00") }
+
 func (res *Result) readInstructions(ctx context.Context, cwd string, q Query) error {
-	names, left := q.Names, q.MaxBytes
-	if len(names) == 0 {
-		names = DefaultNames()
+	names, left := q.Names, min(q.MaxBytes, maxMaxBytes)
+	if left <= 0 || len(names) == 0 {
+		return nil
 	}
-	if left <= 0 {
-		left = DefaultMaxBytes
-	}
-	left = min(left, maxMaxBytes)
-	top := res.RepoRoot
+	top := nearest(cwd, q.RootMarkers...)
 	if top == "" {
 		top = cwd
 	}
@@ -146,7 +147,7 @@ func steps(top, cwd string) []string {
 // many bytes it took.
 func (res *Result) readFirst(root *os.Root, top, dir string, names []string, left int64) int64 {
 	for _, name := range names {
-		if name == "" || strings.ContainsAny(name, "/\x00") {
+		if !plainName(name) {
 			continue
 		}
 		rel := filepath.Join(dir, name)

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,8 +25,13 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
+// look reads the usual instruction files of a repository unless the query says
+// which.
 func look(t *testing.T, q inspect.Query) inspect.Result {
 	t.Helper()
+	if q.Names == nil {
+		q.Names, q.RootMarkers, q.MaxBytes = []string{"AGENTS.override.md", "AGENTS.md"}, []string{".git"}, cmp.Or(q.MaxBytes, 32<<10)
+	}
 	r, err := inspect.Workspace(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +70,41 @@ func TestInstructionsFromRootDown(t *testing.T) {
 	} {
 		if r.Instructions[i] != want {
 			t.Errorf("file %d: %+v, want %+v", i, r.Instructions[i], want)
+		}
+	}
+}
+
+// Where instructions are looked for, and under which names, is the query's.
+func TestChosenInstructions(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "go.work"), "")
+	write(t, filepath.Join(root, "AGENTS.md"), "top")
+	write(t, filepath.Join(root, "mod/.git/HEAD"), "ref: refs/heads/main\n")
+	write(t, filepath.Join(root, "mod/TEAM.md"), "team")
+	write(t, filepath.Join(root, "mod/sub/AGENTS.md"), "sub")
+	write(t, filepath.Join(root, "mod/sub/TEAM.md"), "hidden")
+	both, cwd := []string{"AGENTS.md", "TEAM.md"}, filepath.Join(root, "mod/sub")
+	for name, tt := range map[string]struct {
+		q    inspect.Query
+		want string
+	}{
+		"another root":    {inspect.Query{Names: both, RootMarkers: []string{"none", "go.work"}, MaxBytes: 100}, "top team sub"},
+		"the nearest":     {inspect.Query{Names: both, RootMarkers: []string{"go.work", ".git"}, MaxBytes: 100}, "team sub"},
+		"no markers":      {inspect.Query{Names: both, MaxBytes: 100}, "sub"},
+		"no such entry":   {inspect.Query{Names: both, RootMarkers: []string{"none", "", "../mod"}, MaxBytes: 100}, "sub"},
+		"another order":   {inspect.Query{Names: []string{"TEAM.md", "AGENTS.md"}, RootMarkers: []string{"go.work"}, MaxBytes: 100}, "top team hidden"},
+		"fewer bytes":     {inspect.Query{Names: both, RootMarkers: []string{".git"}, MaxBytes: 6}, "team su"},
+		"none at all":     {inspect.Query{Names: both, RootMarkers: []string{".git"}}, ""},
+		"a path for name": {inspect.Query{Names: []string{"../mod/TEAM.md", "sub/AGENTS.md"}, RootMarkers: []string{".git"}, MaxBytes: 100}, ""},
+	} {
+		tt.q.Cwd = cwd
+		r := look(t, tt.q)
+		var got []string
+		for _, f := range r.Instructions {
+			got = append(got, f.Content)
+		}
+		if strings.Join(got, " ") != tt.want || r.RepoRoot != filepath.Join(root, "mod") {
+			t.Errorf("%s: %q, want %q; root %s", name, got, tt.want, r.RepoRoot)
 		}
 	}
 }
@@ -144,7 +185,7 @@ func TestUnreadableMode(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		r, err := inspect.Workspace(t.Context(), inspect.Query{Cwd: root})
+		r, err := inspect.Workspace(t.Context(), inspect.Query{Cwd: root, Names: []string{"AGENTS.md"}, MaxBytes: 100})
 		if err != nil {
 			t.Error(err)
 		}

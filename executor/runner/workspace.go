@@ -42,7 +42,7 @@ func (r *Runner) inspect(ctx context.Context, q *executorv1.Inspect, res *execut
 		res.Outcome = &executorv1.ActionResult_Inspection{Inspection: &executorv1.Inspection{Places: places}}
 		return nil
 	}
-	found, err := inspect.Workspace(ctx, inspect.Query{Cwd: q.GetCwd(), Names: q.GetInstructionNames(), MaxBytes: q.GetMaxBytes()})
+	found, err := inspect.Workspace(ctx, inspect.Query{Cwd: q.GetCwd(), Names: q.GetInstructionNames(), MaxBytes: q.GetMaxBytes(), RootMarkers: q.GetRootMarkers()})
 	if err != nil {
 		return failure(ctx, err, codeIO)
 	}

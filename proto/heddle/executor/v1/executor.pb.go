@@ -3374,12 +3374,16 @@ type Inspect struct {
 	Cwd   string                 `protobuf:"bytes,1,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	// Names of instruction files, first match per folder wins.
 	InstructionNames []string `protobuf:"bytes,2,rep,name=instruction_names,json=instructionNames,proto3" json:"instruction_names,omitempty"`
-	// Bytes of instructions to read at most.
+	// Bytes of instructions to read at most; 0 for none.
 	MaxBytes int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// Paths of which to say where they lead.
 	Places []string `protobuf:"bytes,4,rep,name=places,proto3" json:"places,omitempty"`
 	// Only the places are asked for.
-	PlacesOnly    bool `protobuf:"varint,5,opt,name=places_only,json=placesOnly,proto3" json:"places_only,omitempty"`
+	PlacesOnly bool `protobuf:"varint,5,opt,name=places_only,json=placesOnly,proto3" json:"places_only,omitempty"`
+	// Names of entries: the nearest folder at or above cwd that holds one is the
+	// first that instructions are read from; without, or where there is none, it is
+	// cwd.
+	RootMarkers   []string `protobuf:"bytes,6,rep,name=root_markers,json=rootMarkers,proto3" json:"root_markers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3447,6 +3451,13 @@ func (x *Inspect) GetPlacesOnly() bool {
 		return x.PlacesOnly
 	}
 	return false
+}
+
+func (x *Inspect) GetRootMarkers() []string {
+	if x != nil {
+		return x.RootMarkers
+	}
+	return nil
 }
 
 type Inspection struct {
@@ -4109,14 +4120,15 @@ const file_heddle_executor_v1_executor_proto_rawDesc = "" +
 	"\x0ePatchCommitted\x12/\n" +
 	"\achanges\x18\x01 \x03(\v2\x15.heddle.v1.FileUpdateR\achanges\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x126\n" +
-	"\x05after\x18\x03 \x03(\v2 .heddle.executor.v1.FileSnapshotR\x05after\"\x9e\x01\n" +
+	"\x05after\x18\x03 \x03(\v2 .heddle.executor.v1.FileSnapshotR\x05after\"\xc1\x01\n" +
 	"\aInspect\x12\x10\n" +
 	"\x03cwd\x18\x01 \x01(\tR\x03cwd\x12+\n" +
 	"\x11instruction_names\x18\x02 \x03(\tR\x10instructionNames\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x16\n" +
 	"\x06places\x18\x04 \x03(\tR\x06places\x12\x1f\n" +
 	"\vplaces_only\x18\x05 \x01(\bR\n" +
-	"placesOnly\"\xbf\x02\n" +
+	"placesOnly\x12!\n" +
+	"\froot_markers\x18\x06 \x03(\tR\vrootMarkers\"\xbf\x02\n" +
 	"\n" +
 	"Inspection\x12\x1d\n" +
 	"\n" +
