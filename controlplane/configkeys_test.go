@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/proto/errdefs"
 	executorv1 "github.com/heddle-dev/heddle/proto/heddle/executor/v1"
 	heddlev1 "github.com/heddle-dev/heddle/proto/heddle/v1"
@@ -90,5 +91,47 @@ func TestProjectDocKeys(t *testing.T) {
 	})
 	if asked == 0 || right != asked {
 		t.Errorf("%d of %d requests are right", right, asked)
+	}
+}
+
+// web_search goes before tools.web_search. What is stored is enough where
+// commands are contained.
+func TestWebSearch(t *testing.T) {
+	full := workspaceWrite("never")
+	full.Sandbox = &heddlev1.SandboxPolicy{Level: heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS}
+	r := newRig(t)
+	ctx, _ := r.attach("s1", heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT)
+	for _, tt := range []struct {
+		text string
+		set  *heddlev1.ThreadSettings
+		want []model.Search
+	}{
+		{"", full, nil},
+		{"tools.web_search = true", workspaceWrite("never"), []model.Search{model.SearchCached}},
+		{"tools.web_search = true", full, []model.Search{model.SearchLive}},
+		{"web_search = \"disabled\"\ntools.web_search = true", full, nil},
+		{"web_search = \"cached\"", workspaceWrite("never"), []model.Search{model.SearchCached}},
+		{"web_search = \"live\"", workspaceWrite("never"), []model.Search{model.SearchLive}},
+		{"web_search = \"indexed\"\ntools.web_search = false", full, []model.Search{model.SearchIndexed}},
+		{"web_search = \"live\"\nmodel_provider = \"c\"\nmodel_providers.c = { name = \"c\", base_url = \"http://127.0.0.1:1\", wire_api = \"chat\" }", full, nil},
+	} {
+		r.configure(tt.text)
+		resp, err := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: tt.set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.model.script(speak("m1", "ok"))
+		f := r.follow(resp.GetThread().GetId(), 1)
+		r.startTurn(ctx, resp.GetThread().GetId(), "go")
+		f.turnEnd()
+		var got []model.Search
+		for _, tool := range r.last().Tools {
+			if tool.Kind == model.ToolWebSearch {
+				got = append(got, tool.Search)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%q at %s: %q, want %q", tt.text, tt.set.GetSandbox().GetLevel(), got, tt.want)
+		}
 	}
 }

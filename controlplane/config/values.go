@@ -229,6 +229,21 @@ func (c *Config) ToolEnabled(name string) bool {
 	return c.flag("tools", name) || c.flag("tools", name, "enabled")
 }
 
+// WebSearch is what the search of the model's service may see: "cached", "live" or
+// "indexed", empty where there is none. web_search goes before tools.web_search,
+// which is cached.
+func (c *Config) WebSearch() string {
+	switch mode := c.str("web_search"); {
+	case mode == "disabled":
+		return ""
+	case mode != "":
+		return mode
+	case c.ToolEnabled("web_search"):
+		return "cached"
+	}
+	return ""
+}
+
 // Feature reports features.<name>; set is false when it is not configured.
 func (c *Config) Feature(name string) (on, set bool) {
 	on, set = lookup(c.tree, "features", name).(bool)

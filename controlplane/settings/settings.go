@@ -325,10 +325,13 @@ func (r *Resolver) Resolve(ctx context.Context, s *heddlev1.ThreadSettings, sess
 		UserAgent:       "heddle/" + r.cfg.Version,
 		Tools: tool.Options{
 			NoEnvironment: !shell, FreeformPatch: shell && freeform, FunctionPatch: shell && !freeform, UpdatePlan: c.ToolEnabled("update_plan"),
-			ViewImage: shell && slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), WebSearch: full && c.ToolEnabled("web_search"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
+			ViewImage: shell && slices.Contains(info.Modalities, "image") && c.FeatureOn("view_image_tool"), RequestUserInput: c.FeatureOn("plan_questions"), Goals: c.FeatureOn("goals"),
 			RequestPermissions: shell && c.FeatureOn("request_permissions_tool"),
 			Escalation:         s.GetApprovalPolicy() != approval.Never,
 		},
+	}
+	if full {
+		rt.Tools.WebSearch = search(c, s)
 	}
 	rt.Hooks, rt.HookWarnings = hook.Of(c)
 	if c.FeatureOn("multi_agent") {
@@ -361,6 +364,16 @@ func (r *Resolver) Instructions(ctx context.Context, s *heddlev1.ThreadSettings,
 		return agent.Instructions{}, err
 	}
 	return agent.Instructions{Names: c.ProjectDocNames(), RootMarkers: c.ProjectRootMarkers(), MaxBytes: c.ProjectDocMaxBytes()}, nil
+}
+
+// search is what the search of a thread's service sees. Where commands reach any
+// host anyhow it need not keep to what is stored.
+func search(c *config.Config, s *heddlev1.ThreadSettings) model.Search {
+	mode := model.Search(c.WebSearch())
+	if mode == model.SearchCached && s.GetSandbox().GetLevel() == heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS {
+		return model.SearchLive
+	}
+	return mode
 }
 
 // agents are the limits of sub-agents: of the table [agents], else six that may

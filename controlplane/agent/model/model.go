@@ -75,7 +75,21 @@ type Tool struct {
 	Strict     bool
 	// Grammar is a Lark grammar, for ToolFreeform.
 	Grammar string
+	// Search says what ToolWebSearch sees; SearchCached when empty.
+	Search Search
 }
+
+// Search says what the service's web search sees.
+type Search string
+
+const (
+	// SearchCached sees what the service has stored; nothing is fetched.
+	SearchCached Search = "cached"
+	// SearchIndexed fetches pages that the service's index has.
+	SearchIndexed Search = "indexed"
+	// SearchLive fetches any page.
+	SearchLive Search = "live"
+)
 
 // ItemKind is the kind of an output item of the model.
 type ItemKind int

@@ -33,8 +33,8 @@ func Specs(o Options) []model.Tool {
 	if o.Goals {
 		tools = append(tools, goalSpecs()...)
 	}
-	if o.WebSearch {
-		tools = append(tools, model.Tool{Kind: model.ToolWebSearch, Name: "web_search"})
+	if o.WebSearch != "" {
+		tools = append(tools, model.Tool{Kind: model.ToolWebSearch, Name: "web_search", Search: o.WebSearch})
 	}
 	return append(tools, o.Extra...)
 }

@@ -35,7 +35,8 @@ type Options struct {
 	FunctionPatch bool
 	UpdatePlan    bool
 	ViewImage     bool
-	WebSearch     bool
+	// WebSearch is what the service's search sees; empty offers none.
+	WebSearch model.Search
 	// RequestUserInput offers request_user_input.
 	RequestUserInput bool
 	// RequestPermissions offers request_permissions.

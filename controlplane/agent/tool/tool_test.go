@@ -198,7 +198,7 @@ func FuzzTruncate(f *testing.F) {
 
 func TestSpecs(t *testing.T) {
 	extra := model.Tool{Name: "lookup"}
-	all := Options{FreeformPatch: true, UpdatePlan: true, ViewImage: true, RequestUserInput: true, WebSearch: true, Escalation: true, Extra: []model.Tool{extra}}
+	all := Options{FreeformPatch: true, UpdatePlan: true, ViewImage: true, RequestUserInput: true, WebSearch: model.SearchLive, Escalation: true, Extra: []model.Tool{extra}}
 	var names []string
 	for _, s := range Specs(all) {
 		names = append(names, s.Name)

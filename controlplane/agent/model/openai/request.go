@@ -269,12 +269,19 @@ func encodeTools(tools []model.Tool) []any {
 	return out
 }
 
+// searchParam always says whether pages are fetched: services fetch unless told.
+type searchParam struct {
+	Type     string `json:"type"`
+	External bool   `json:"external_web_access"`
+	Indexed  bool   `json:"indexed_web_access,omitempty"`
+}
+
 func encodeTool(t model.Tool) any {
 	switch t.Kind {
 	case model.ToolFreeform:
 		return customParam{Type: "custom", Name: t.Name, Description: t.Description, Format: grammarParam{Type: "grammar", Syntax: "lark", Definition: t.Grammar}}
 	case model.ToolWebSearch:
-		return map[string]string{"type": "web_search"}
+		return searchParam{Type: "web_search", External: t.Search == model.SearchLive || t.Search == model.SearchIndexed, Indexed: t.Search == model.SearchIndexed}
 	}
 	params := t.Parameters
 	if params == nil {

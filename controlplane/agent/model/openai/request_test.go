@@ -98,7 +98,7 @@ func TestRequest(t *testing.T) {
 		{"type":"namespace","name":"mcp__s","description":"Tools of mcp__s","tools":[
 			{"type":"function","name":"one","description":"","strict":false,"parameters":{"type":"object","properties":{}}},
 			{"type":"function","name":"two","description":"","strict":false,"parameters":{"type":"object","properties":{}}}]},
-		{"type":"web_search"}
+		{"type":"web_search","external_web_access":false}
 	]}`
 	var g, w any
 	if err := json.Unmarshal(raw, &g); err != nil {
