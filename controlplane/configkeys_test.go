@@ -1,11 +1,17 @@
 package controlplane
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/heddle-dev/heddle/controlplane/agent/model"
 	"github.com/heddle-dev/heddle/proto/errdefs"
@@ -133,5 +139,81 @@ func TestWebSearch(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%q at %s: %q, want %q", tt.text, tt.set.GetSandbox().GetLevel(), got, tt.want)
 		}
+	}
+}
+
+// mcpServer is a server over HTTP that answers unless it is down.
+func mcpServer(t *testing.T) (url string, down *atomic.Bool) {
+	down = &atomic.Bool{}
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server {
+		return sdk.NewServer(&sdk.Implementation{Name: "h", Version: "1"}, nil)
+	}, nil)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if down.Load() {
+			http.Error(w, "down", http.StatusNotFound)
+			return
+		}
+		handler.ServeHTTP(w, req)
+	}))
+	t.Cleanup(web.Close)
+	return web.URL, down
+}
+
+// A thread is not started, forked or loaded without the servers that it must have;
+// nothing is left of one that was to be new.
+func TestRequiredServers(t *testing.T) {
+	r := newRig(t)
+	web, down := mcpServer(t)
+	write := func(required bool) {
+		r.configure(fmt.Sprintf("mcp_servers.must = { url = %q, required = %t }\nmcp_servers.may = { url = \"http://127.0.0.1:1\", bearer_token_env_var = \"NOT_SET\" }\n", web, required))
+	}
+	write(true)
+	ctx, th := r.thread(workspaceWrite("never"))
+	r.model.script(speak("m", "ok"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	f.turnEnd()
+	other, _ := r.attach("s2", heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT)
+	if _, err := r.threads.LoadThread(other, &heddlev1.LoadThreadRequest{ThreadId: th.GetId()}); err != nil {
+		t.Fatal(err)
+	}
+	down.Store(true)
+	_, started := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: workspaceWrite("never")})
+	_, forked := r.threads.ForkThread(ctx, &heddlev1.ForkThreadRequest{ThreadId: th.GetId()})
+	for name, err := range map[string]error{"start": started, "fork": forked} {
+		if !errdefs.Is(err, errdefs.InvalidConfig) || !strings.Contains(err.Error(), "`must`") || strings.Contains(err.Error(), "`may`") {
+			t.Errorf("%s without the server: %v", name, err)
+		}
+	}
+	list, err := r.threads.ListThreads(ctx, &heddlev1.ListThreadsRequest{})
+	if err != nil || len(list.GetThreads()) != 1 {
+		t.Errorf("left %v, %v", list.GetThreads(), err)
+	}
+	write(false)
+	if _, err := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: workspaceWrite("never")}); err != nil {
+		t.Errorf("the server is not required: %v", err)
+	}
+}
+
+// A thread that was let go is loaded only with the servers that it must have, and
+// each attempt starts them anew.
+func TestRequiredServersOfALoadedThread(t *testing.T) {
+	r, restart := durable(t)
+	web, down := mcpServer(t)
+	r.configure(fmt.Sprintf("mcp_servers.must = { url = %q, required = true }\n", web))
+	r.model.script(speak("m", "ok"))
+	ctx, th := r.thread(workspaceWrite("never"))
+	f := r.follow(th.GetId(), 1)
+	r.startTurn(ctx, th.GetId(), "go")
+	f.turnEnd()
+	restart()
+	ctx, _ = r.attach("s1", heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT)
+	down.Store(true)
+	if _, err := r.threads.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: th.GetId()}); !errdefs.Is(err, errdefs.InvalidConfig) || !strings.Contains(err.Error(), "`must`") {
+		t.Errorf("loaded without the server: %v", err)
+	}
+	down.Store(false)
+	if _, err := r.threads.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: th.GetId()}); err != nil {
+		t.Errorf("loaded with the server: %v", err)
 	}
 }

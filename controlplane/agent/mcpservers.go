@@ -74,6 +74,30 @@ func (lt *live) startServers(ctx context.Context, sessionID string) (*mcp.Set, e
 	return set, nil
 }
 
+// RequireServers starts the thread's MCP servers and fails, naming them, when
+// required ones do not start; the next call starts all anew.
+func (a *Agent) RequireServers(ctx context.Context, threadID, sessionID string) error {
+	lt, err := a.thread(ctx, threadID)
+	if err != nil {
+		return err
+	}
+	set, err := lt.startServers(ctx, sessionID)
+	if err != nil || set == nil {
+		return err
+	}
+	err = set.Require(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	lt.mu.Lock()
+	if lt.servers.set == set {
+		lt.servers.set = nil
+	}
+	lt.mu.Unlock()
+	set.Retire()
+	return errdefs.New(errdefs.InvalidConfig, "required MCP servers did not start: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
 func (lt *live) mcpSet() *mcp.Set {
 	lt.mu.Lock()
 	defer lt.mu.Unlock()

@@ -61,6 +61,8 @@ type MCPServer struct {
 	Approval     string
 	ToolApproval map[string]string
 
+	// Required means that no thread starts without the server.
+	Required bool
 	// Problem says why the server cannot be started as it is written.
 	Problem string
 }
@@ -107,6 +109,7 @@ func mcpServer(name string, t map[string]any) MCPServer {
 	if n, ok := t["startup_timeout_ms"].(int64); ok && n > 0 && t["startup_timeout_sec"] == nil {
 		s.StartupTimeout = min(time.Duration(min(n, math.MaxInt32))*time.Millisecond, maxMCPTimeout)
 	}
+	s.Required, _ = t["required"].(bool)
 	if t["enabled_tools"] != nil {
 		s.EnabledTools = texts(t["enabled_tools"])
 	}

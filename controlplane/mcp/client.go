@@ -43,6 +43,8 @@ type client struct {
 	mu      sync.Mutex
 	state   string
 	problem string
+	// failed is why the first start did not succeed.
+	failed error
 	// locked is true when the server refused for want of a login.
 	locked  bool
 	session *session
@@ -107,6 +109,9 @@ func (c *client) begin() {
 	defer close(c.first)
 	c.tell(Starting, "")
 	_, err := c.live(c.ctx)
+	c.mu.Lock()
+	c.failed = err
+	c.mu.Unlock()
 	switch {
 	case c.ctx.Err() != nil:
 		c.tell(Cancelled, "")

@@ -74,6 +74,8 @@ type Server struct {
 	Scopes []string
 	// CallbackPort is where the browser comes back to after a login; 0 means any.
 	CallbackPort int
+	// Required means that a thread does not start without the server.
+	Required bool
 	// Problem says why the server cannot be started.
 	Problem string
 }

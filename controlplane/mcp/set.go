@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -78,6 +79,26 @@ func (s *Set) Await(ctx context.Context, limit time.Duration) {
 			return
 		}
 	}
+}
+
+// Require waits for the first start of the required servers and fails, naming them
+// all, when some did not start. Their own bounds of a start hold.
+func (s *Set) Require(ctx context.Context) error {
+	var failed []error
+	for _, c := range s.clients {
+		if !c.cfg.Required {
+			continue
+		}
+		select {
+		case <-c.first:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		c.mu.Lock()
+		failed = append(failed, c.failed)
+		c.mu.Unlock()
+	}
+	return errors.Join(failed...)
 }
 
 // Tools are the tools of the servers that could be started, in stable order.

@@ -15,6 +15,18 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	if err != nil {
 		return nil, err
 	}
+	row, err := s.fork(ctx, caller, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.requireServers(ctx, caller, row.GetId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.ForkThreadResponse{Thread: row}, nil
+}
+
+// fork makes the fork durable.
+func (s *threadService) fork(ctx context.Context, caller string, r *heddlev1.ForkThreadRequest) (*heddlev1.Thread, error) {
 	source, err := s.thread(ctx, r.GetThreadId())
 	if err != nil {
 		return nil, err
@@ -58,10 +70,7 @@ func (s *threadService) ForkThread(ctx context.Context, r *heddlev1.ForkThreadRe
 	if row, err = s.create(ctx, caller, row); err != nil {
 		return nil, err
 	}
-	if row, err = s.finishFork(ctx, source, row, last); err != nil {
-		return nil, err
-	}
-	return &heddlev1.ForkThreadResponse{Thread: row}, nil
+	return s.finishFork(ctx, source, row, last)
 }
 
 // finishFork gives a new fork what is not in its row: the mark of a turn that was

@@ -45,6 +45,9 @@ func (s *threadService) LoadThread(ctx context.Context, r *heddlev1.LoadThreadRe
 		if err := s.cfg.Agent.Prewarm(ctx, id, caller); err != nil {
 			return nil, err
 		}
+		if err := s.cfg.Agent.RequireServers(ctx, id, caller); err != nil {
+			return nil, err
+		}
 	}
 	if caller != "" && active == nil {
 		if err := s.takeQueued(ctx, id); err != nil {

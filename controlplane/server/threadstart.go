@@ -25,6 +25,31 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 	if err != nil {
 		return nil, err
 	}
+	row, err := s.start(ctx, caller, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.requireServers(ctx, caller, row.GetId()); err != nil {
+		return nil, err
+	}
+	return &heddlev1.StartThreadResponse{Thread: row, Warnings: config.UnknownOverrides(r.GetSettings().GetConfig().AsMap())}, nil
+}
+
+// requireServers deletes a new thread again that lacks an MCP server which it must
+// have.
+func (s *threadService) requireServers(ctx context.Context, caller, id string) error {
+	missing := s.cfg.Agent.RequireServers(ctx, id, caller)
+	if missing == nil {
+		return nil
+	}
+	if _, err := s.DeleteThread(context.WithoutCancel(ctx), &heddlev1.DeleteThreadRequest{ThreadId: id}); err != nil {
+		s.cfg.Logger.Error("delete a thread that did not start", "thread", id, "error", err)
+	}
+	return missing
+}
+
+// start makes the thread durable.
+func (s *threadService) start(ctx context.Context, caller string, r *heddlev1.StartThreadRequest) (*heddlev1.Thread, error) {
 	set, err := s.cfg.Settings.Complete(ctx, caller, r.GetSettings())
 	if err != nil {
 		return nil, err
@@ -54,11 +79,7 @@ func (s *threadService) StartThread(ctx context.Context, r *heddlev1.StartThread
 		}
 		row.ProjectId = r.GetProjectId()
 	}
-	row, err = s.create(ctx, caller, row)
-	if err != nil {
-		return nil, err
-	}
-	return &heddlev1.StartThreadResponse{Thread: row, Warnings: config.UnknownOverrides(r.GetSettings().GetConfig().AsMap())}, nil
+	return s.create(ctx, caller, row)
 }
 
 // newThreadID makes an id for a thread if there is room for another one.

@@ -36,7 +36,7 @@ func (r *Resolver) Servers(ctx context.Context, s *heddlev1.ThreadSettings, sess
 func mcpServer(c *config.Config, m *config.MCPServer, cwd string, env map[string]string) mcp.Server {
 	out := mcp.Server{
 		Name: m.Name, StartupTimeout: m.StartupTimeout, ToolTimeout: m.ToolTimeout, Enabled: m.EnabledTools, Disabled: m.DisabledTools,
-		Approval: m.Approval, ToolApproval: m.ToolApproval, Problem: m.Problem, Scopes: m.Scopes, CallbackPort: c.MCPCallbackPort(),
+		Approval: m.Approval, ToolApproval: m.ToolApproval, Problem: m.Problem, Required: m.Required, Scopes: m.Scopes, CallbackPort: c.MCPCallbackPort(),
 	}
 	if m.URL != "" {
 		out.URL, out.Headers = m.URL, map[string]string{}
