@@ -98,13 +98,7 @@ func DecideCommand(f CommandFacts) Verdict {
 	case Never:
 		return withoutAsking(f, contained, run)
 	case Granular:
-		if !asks {
-			return run
-		}
-		if !granularFlag(f.Granular, "sandbox_approval") {
-			return withoutAsking(f, contained, run)
-		}
-		return Verdict{Outcome: Ask}
+		return granularCommand(f, contained, run)
 	case Untrusted:
 		return Verdict{Outcome: Ask}
 	}
@@ -112,6 +106,21 @@ func DecideCommand(f CommandFacts) Verdict {
 		return Verdict{Outcome: Ask}
 	}
 	return run
+}
+
+// granularCommand decides under the policy "granular": each reason to ask needs
+// its own flag.
+func granularCommand(f CommandFacts, contained bool, run Verdict) Verdict {
+	byRule, other := f.Rule == RulePrompt, f.Dangerous || (f.Escalated && contained)
+	switch {
+	case !byRule && !other:
+		return run
+	case byRule && !granularFlag(f.Granular, "rules"):
+		return unaskedRule(f)
+	case other && !granularFlag(f.Granular, "sandbox_approval"):
+		return withoutAsking(f, contained, run)
+	}
+	return Verdict{Outcome: Ask}
 }
 
 // withoutAsking is the verdict where nobody may be asked.
@@ -122,9 +131,13 @@ func withoutAsking(f CommandFacts, contained bool, run Verdict) Verdict {
 	case f.Dangerous:
 		return refuse("`%s` rejected: it may destroy data and the approval policy does not allow asking", f.Shown)
 	case f.Rule == RulePrompt:
-		return refuse("`%s` rejected: a rule demands approval and the approval policy does not allow asking", f.Shown)
+		return unaskedRule(f)
 	}
 	return run
+}
+
+func unaskedRule(f CommandFacts) Verdict {
+	return refuse("`%s` rejected: a rule demands approval and the approval policy does not allow asking", f.Shown)
 }
 
 // PatchFacts is what decides about one planned patch.

@@ -12,6 +12,8 @@ import (
 func TestDecideCommand(t *testing.T) {
 	const ww, full = heddlev1.SandboxLevel_SANDBOX_LEVEL_WORKSPACE_WRITE, heddlev1.SandboxLevel_SANDBOX_LEVEL_FULL_ACCESS
 	yes := &structpb.Struct{Fields: map[string]*structpb.Value{"sandbox_approval": structpb.NewBoolValue(true)}}
+	rules := &structpb.Struct{Fields: map[string]*structpb.Value{"rules": structpb.NewBoolValue(true)}}
+	both := &structpb.Struct{Fields: map[string]*structpb.Value{"rules": structpb.NewBoolValue(true), "sandbox_approval": structpb.NewBoolValue(true)}}
 	for _, c := range []struct {
 		name string
 		f    CommandFacts
@@ -32,6 +34,11 @@ func TestDecideCommand(t *testing.T) {
 		{"granular off", CommandFacts{Policy: Granular, Level: ww, Escalated: true}, Refuse, "approval policy is Never"},
 		{"granular on", CommandFacts{Policy: Granular, Granular: yes, Level: ww, Escalated: true}, Ask, ""},
 		{"granular, plain", CommandFacts{Policy: Granular, Level: ww}, Run, ""},
+		{"granular, dangerous", CommandFacts{Policy: Granular, Granular: rules, Level: ww, Dangerous: true}, Refuse, "destroy data"},
+		{"granular without rules, prompt rule", CommandFacts{Policy: Granular, Granular: yes, Level: ww, Rule: RulePrompt, Dangerous: true}, Refuse, "rule demands approval"},
+		{"granular with rules, prompt rule", CommandFacts{Policy: Granular, Granular: rules, Level: ww, Rule: RulePrompt}, Ask, ""},
+		{"granular with rules, prompt rule, escalated", CommandFacts{Policy: Granular, Granular: rules, Level: ww, Rule: RulePrompt, Escalated: true}, Refuse, "approval policy is Never"},
+		{"granular with both, prompt rule, escalated", CommandFacts{Policy: Granular, Granular: both, Level: ww, Rule: RulePrompt, Escalated: true}, Ask, ""},
 		{"rule given for an escalation", CommandFacts{Policy: OnRequest, Level: ww, Escalated: true, Rule: RuleAllow, RuleEscalates: true}, RunUnsandboxed, ""},
 		{"rule given for a plain command", CommandFacts{Policy: OnRequest, Level: ww, Escalated: true, Rule: RuleAllow}, Ask, ""},
 		{"rule does not lift a plain call", CommandFacts{Policy: OnRequest, Level: ww, Rule: RuleAllow, RuleEscalates: true}, Run, ""},
