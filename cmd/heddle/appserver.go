@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -98,6 +99,7 @@ func runAppServer(cmd *cobra.Command, f *appServerFlags) error {
 		return err
 	}
 	defer place.end(cmd.ErrOrStderr())
+	f.front.onDisconnect = cmp.Or(f.front.onDisconnect, f.session.onDisconnect(home, cwd, overrides))
 	front, err := f.front.check(place.dir, cmd.ErrOrStderr())
 	if err != nil {
 		return usageError(err)

@@ -39,7 +39,7 @@ type frontFlags struct {
 func (f *frontFlags) add(fs *pflag.FlagSet, listen string) {
 	fs.StringVar(&f.listen, "listen", listen, "`address` for clients: stdio://, ws://IP:PORT, unix://PATH, unix:// (a socket in the home) or off")
 	f.auth.add(fs)
-	fs.StringVar(&f.onDisconnect, "on-disconnect", "", "`rule` for turns when this process is gone: interrupt or continue (default: interrupt for stdio, else continue)")
+	fs.StringVar(&f.onDisconnect, "on-disconnect", "", "`rule` for turns when this process is gone: interrupt or continue (default: on_disconnect of the config, else interrupt for stdio and continue for other clients)")
 	fs.StringVar(&f.logLevel, "log-level", "warn", "log `level` on stderr: debug, info, warn or error")
 	f.limits.add(fs)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err := f.session.checkStrict(home, cwd, overrides); err != nil {
 		return usageError(err)
 	}
+	f.front.onDisconnect = cmp.Or(f.front.onDisconnect, f.session.onDisconnect(home, cwd, overrides))
 	front, err := f.front.check(home.Dir, cmd.ErrOrStderr())
 	if err != nil {
 		return usageError(err)

@@ -71,6 +71,19 @@ func (f *sessionFlags) checkStrict(home config.Home, cwd string, overrides map[s
 	return err
 }
 
+// onDisconnect is what the config of a home and the session says of turns whose
+// client is gone (on_disconnect); empty when it says nothing. A config that cannot
+// be used says nothing: the session is refused for it.
+func (f *sessionFlags) onDisconnect(home config.Home, cwd string, overrides map[string]any) string {
+	cfg, err := config.Load(config.Options{
+		Home: home, Env: environ(), Profile: f.profile, Overrides: overrides, Cwd: cwd, IgnoreUserConfig: f.ignoreUserConfig,
+	})
+	if err != nil {
+		return ""
+	}
+	return cfg.OnDisconnect()
+}
+
 // attach makes the registration of a session in cwd with this process's
 // environment.
 func (f *sessionFlags) attach(cwd string, env map[string]string, overrides map[string]any) (*heddlev1.AttachRequest, error) {

@@ -87,6 +87,10 @@ func (c *Config) Model() string { return c.str("model") }
 // ReviewModel is the model of reviewers; empty means the thread's.
 func (c *Config) ReviewModel() string { return c.str("review_model") }
 
+// OnDisconnect is "interrupt" or "continue", empty when unset: what becomes of
+// turns whose client is gone.
+func (c *Config) OnDisconnect() string { return c.str("on_disconnect") }
+
 // OSSProvider is the id of the provider that --oss means; empty when unset.
 func (c *Config) OSSProvider() string { return c.str("oss_provider") }
 

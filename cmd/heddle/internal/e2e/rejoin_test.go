@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -134,5 +135,36 @@ func TestReplayAfterRestart(t *testing.T) {
 	}
 	if jumps == 0 {
 		t.Error("no range was compacted: the test shows nothing about jumps")
+	}
+}
+
+// With on_disconnect = "continue" in the home's config, a turn outlives the client
+// that it was started by on standard streams.
+func TestTurnGoesOnAsTheConfigSays(t *testing.T) {
+	w := newWorld(t, newModel(t, map[string][]step{"STREAM": {{say: strings.Repeat("word ", 400), parts: 200, pause: 10 * time.Millisecond}}}))
+	name := filepath.Join(w.home, "config.toml")
+	w.write(name, "on_disconnect = \"continue\"\n"+string(readFile(t, name)))
+	first := w.client("app-server")
+	thread := first.startThread()
+	turn := first.startTurn(thread, "STREAM")
+	first.await("the first delta", 30*time.Second, func(m message) bool { return m.Method == "item/agentMessage/delta" })
+	first.close()
+	next := w.client("app-server")
+	defer next.close()
+	status := func() any {
+		read, _ := next.call("thread/read", map[string]any{"threadId": thread, "includeTurns": true})["thread"].(map[string]any)
+		turns, _ := read["turns"].([]any)
+		if len(turns) != 1 {
+			t.Fatalf("turns: %v", turns)
+		}
+		last, _ := turns[0].(map[string]any)
+		if last["id"] != turn {
+			t.Fatalf("turn %v, want %s", last["id"], turn)
+		}
+		return last["status"]
+	}
+	w.eventually("the turn's end", 30*time.Second, func() bool { return status() != "inProgress" })
+	if got := status(); got != "completed" {
+		t.Errorf("the turn is %v, want completed", got)
 	}
 }
