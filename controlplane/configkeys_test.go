@@ -144,6 +144,7 @@ func TestWebSearch(t *testing.T) {
 
 // mcpServer is a server over HTTP that answers unless it is down.
 func mcpServer(t *testing.T) (url string, down *atomic.Bool) {
+	t.Helper()
 	down = &atomic.Bool{}
 	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server {
 		return sdk.NewServer(&sdk.Implementation{Name: "h", Version: "1"}, nil)
@@ -215,5 +216,28 @@ func TestRequiredServersOfALoadedThread(t *testing.T) {
 	down.Store(false)
 	if _, err := r.threads.LoadThread(ctx, &heddlev1.LoadThreadRequest{ThreadId: th.GetId()}); err != nil {
 		t.Errorf("loaded with the server: %v", err)
+	}
+}
+
+// The config's tone is that of threads which name none themselves.
+func TestPersonality(t *testing.T) {
+	r := newRig(t)
+	r.configure("personality = \"friendly\"\n")
+	ctx, _ := r.attach("s1", heddlev1.OnDisconnect_ON_DISCONNECT_INTERRUPT)
+	for own, want := range map[string]string{"": "Your tone is friendly", "pragmatic": "Your tone is pragmatic"} {
+		s := workspaceWrite("never")
+		s.Personality = own
+		resp, err := r.threads.StartThread(ctx, &heddlev1.StartThreadRequest{Settings: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.model.script(speak("m", "ok"))
+		f := r.follow(resp.GetThread().GetId(), 1)
+		r.startTurn(ctx, resp.GetThread().GetId(), "go")
+		f.turnEnd()
+		wantShown(t, r.last(), []string{want})
+		if n := strings.Count(shown(r.last()), "<personality>"); n != 1 {
+			t.Errorf("%d tones", n)
+		}
 	}
 }

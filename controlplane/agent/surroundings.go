@@ -43,7 +43,7 @@ func toldWith(now prompt.Context, s *heddlev1.ThreadSettings) *prompt.Context {
 	before := now
 	before.Policy, before.ApprovalPolicy, before.GranularApproval = s.GetSandbox(), s.GetApprovalPolicy(), s.GetGranularApproval().AsMap()
 	before.DeveloperInstructions = s.GetDeveloperInstructions()
-	before.PlanMode, before.ModeInstructions = planning(s), modeInstructions(s)
+	before.PlanMode, before.ModeInstructions, before.Personality = planning(s), modeInstructions(s), s.GetPersonality()
 	if s.GetCwd() != now.Cwd {
 		before.Cwd, before.Instructions = s.GetCwd(), nil
 	}
@@ -68,7 +68,7 @@ func (t *turn) surroundings() prompt.Context {
 		BaseInstructions: s.GetBaseInstructions(), DeveloperInstructions: s.GetDeveloperInstructions(),
 		Cwd: s.GetCwd(), Shell: filepath.Base(t.lt.shell()), Timezone: found.GetTimezone(), Now: t.agent.cfg.Clock(),
 		Policy: s.GetSandbox(), ApprovalPolicy: s.GetApprovalPolicy(), GranularApproval: s.GetGranularApproval().AsMap(),
-		PlanMode: planning(s), ModeInstructions: modeInstructions(s),
+		PlanMode: planning(s), ModeInstructions: modeInstructions(s), Personality: s.GetPersonality(),
 	}
 	// A turn that could not begin, for want of a key, has no runtime.
 	if t.rt == nil || !t.rt.IgnoreRules {

@@ -58,7 +58,7 @@ func schema() *node {
 		"sandbox": oneOf("read-only", "workspace-write", "danger-full-access"),
 	})
 	children := map[string]*node{
-		"model": t, "review_model": t, "model_provider": t, "oss_provider": t, "service_tier": t, "personality": t,
+		"model": t, "review_model": t, "model_provider": t, "oss_provider": t, "service_tier": t, "personality": oneOf("none", "friendly", "pragmatic"),
 		"model_context_window": n, "model_auto_compact_token_limit": n, "model_auto_compact_token_limit_scope": t,
 		"model_reasoning_effort": t, "plan_mode_reasoning_effort": t,
 		"model_reasoning_summary": oneOf("auto", "concise", "detailed", "none"),

@@ -91,6 +91,9 @@ func (c *Config) ReviewModel() string { return c.str("review_model") }
 // turns whose client is gone.
 func (c *Config) OnDisconnect() string { return c.str("on_disconnect") }
 
+// Personality is "friendly", "pragmatic" or "none", empty when unset.
+func (c *Config) Personality() string { return c.str("personality") }
+
 // OSSProvider is the id of the provider that --oss means; empty when unset.
 func (c *Config) OSSProvider() string { return c.str("oss_provider") }
 

@@ -197,6 +197,7 @@ func (r *Resolver) Complete(ctx context.Context, sessionID string, given *heddle
 	fill(&s.ReasoningEffort, c.ReasoningEffort())
 	fill(&s.ReasoningSummary, c.ReasoningSummary())
 	fill(&s.Verbosity, c.Verbosity())
+	fill(&s.Personality, c.Personality())
 	fill(&s.ServiceTier, c.ServiceTier())
 	fill(&s.DeveloperInstructions, c.DeveloperInstructions())
 	base, err := c.BaseInstructions()

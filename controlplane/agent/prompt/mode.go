@@ -17,6 +17,31 @@ func modeText(c Context) string {
 	return defaultMode
 }
 
+const (
+	friendlyTone = `<personality>
+Your tone is friendly: warm and encouraging, as with a colleague whom you like to work with. Say "we" where the work is shared, explain what may be new
+to the user, and be patient with questions. This changes how you write, not what you do, and never what is true.
+</personality>`
+	pragmaticTone = `<personality>
+Your tone is pragmatic: direct, factual and short. Lead with the result or the next step, name trade-offs and risks plainly, and leave praise and small
+talk out. This changes how you write, not what you do, and never what is true.
+</personality>`
+	plainTone = `<personality>
+No particular tone is asked for any more.
+</personality>`
+)
+
+// toneText asks for a tone; it is empty where none is named.
+func toneText(personality string) string {
+	switch personality {
+	case "friendly":
+		return friendlyTone
+	case "pragmatic":
+		return pragmaticTone
+	}
+	return ""
+}
+
 const reviewer = `You review changes that somebody else made to a code base. Read the changes and as much around them as you need; run commands that read
 or test, and change nothing.
 
@@ -32,7 +57,7 @@ Keep line ranges as short as the finding allows; they must overlap the changes.`
 // Review returns the whole input of a reviewer: its instructions, the
 // surroundings, and what it is asked.
 func Review(c Context, ask string) []*heddlev1.HistoryEntry {
-	c.BaseInstructions, c.DeveloperInstructions, c.PlanMode, c.ModeInstructions = reviewer, "", false, ""
+	c.BaseInstructions, c.DeveloperInstructions, c.PlanMode, c.ModeInstructions, c.Personality = reviewer, "", false, "", ""
 	return append(First(c), message("user", ask))
 }
 

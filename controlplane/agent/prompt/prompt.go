@@ -6,6 +6,7 @@
 package prompt
 
 import (
+	"cmp"
 	_ "embed"
 	"time"
 
@@ -43,6 +44,9 @@ type Context struct {
 	// ones of the mode when not empty.
 	PlanMode         bool
 	ModeInstructions string
+	// Personality is the tone of answers: "friendly", "pragmatic", or "none" and
+	// empty for that of the instructions.
+	Personality string
 	// Skills are told of once, at the start of a thread.
 	Skills []Skill
 }
@@ -61,6 +65,9 @@ func First(c Context) []*heddlev1.HistoryEntry {
 	var developer []string
 	if c.DeveloperInstructions != "" {
 		developer = append(developer, c.DeveloperInstructions)
+	}
+	if tone := toneText(c.Personality); tone != "" {
+		developer = append(developer, tone)
 	}
 	if s := skillsText(c.Skills); s != "" {
 		developer = append(developer, s)
@@ -88,6 +95,9 @@ func Update(before, after Context) []*heddlev1.HistoryEntry {
 	}
 	if d := after.DeveloperInstructions; d != before.DeveloperInstructions && d != "" {
 		developer = append(developer, d)
+	}
+	if tone := toneText(after.Personality); tone != toneText(before.Personality) {
+		developer = append(developer, cmp.Or(tone, plainTone))
 	}
 	if after.PlanMode != before.PlanMode || after.ModeInstructions != before.ModeInstructions {
 		developer = append(developer, modeText(after))

@@ -97,6 +97,8 @@ func TestUpdate(t *testing.T) {
 		want   []string
 		lack   []string
 	}{
+		{"tone", func(c *Context) { c.Personality = "friendly" }, []string{"<personality>", "warm"}, []string{"<cwd>", "<permissions", "pragmatic"}},
+		{"no tone", func(c *Context) { c.Personality = "none" }, nil, []string{"<personality>"}},
 		{"date", func(c *Context) { c.Now = c.Now.AddDate(0, 0, 1) }, []string{"<current_date>2026-03-05</current_date>"}, []string{"<cwd>", "<permissions"}},
 		{"cwd", func(c *Context) {
 			c.Cwd, c.Instructions = "/ws/sub", append(c.Instructions, Instructions{"/ws/sub", "Sub."})
@@ -194,6 +196,24 @@ func TestUserInput(t *testing.T) {
 	for i, p := range got.GetParts() {
 		if p.GetText()+p.GetImageUrl() != want[i] {
 			t.Errorf("part %d: %v, want %q", i, p, want[i])
+		}
+	}
+}
+
+// A tone is told with the first entries and when it changes or ends; a reviewer has
+// none.
+func TestTone(t *testing.T) {
+	c, plain := sample(), sample()
+	c.Personality = "pragmatic"
+	if got := texts(First(c)[1]); !strings.Contains(got, pragmaticTone) {
+		t.Errorf("first: %q", got)
+	}
+	if got := Update(c, plain); len(got) != 1 || texts(got[0]) != plainTone+"\x00" {
+		t.Errorf("ended: %v", got)
+	}
+	for _, e := range Review(c, "x") {
+		if strings.Contains(texts(e), "<personality>") {
+			t.Errorf("a reviewer is told of a tone: %q", texts(e))
 		}
 	}
 }
