@@ -51,7 +51,9 @@ func fromModel(m *heddlev1.Model) wireModel {
 	out := wireModel{
 		ID: m.GetId(), Model: m.GetId(), DisplayName: m.GetDisplayName(), Description: m.GetDescription(), Hidden: m.GetHidden(), IsDefault: m.GetIsDefault(),
 		SupportedReasoningEfforts: []any{}, DefaultReasoningEffort: m.GetDefaultReasoningEffort(),
-		InputModalities: append([]string{}, m.GetInputModalities()...), AdditionalSpeedTiers: []string{}, ServiceTiers: []string{},
+		// A tone is told in words, which every model takes.
+		SupportsPersonality: true,
+		InputModalities:     append([]string{}, m.GetInputModalities()...), AdditionalSpeedTiers: []string{}, ServiceTiers: []string{},
 	}
 	if out.DefaultReasoningEffort == "" {
 		out.DefaultReasoningEffort = "medium"

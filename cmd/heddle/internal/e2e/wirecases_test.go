@@ -213,6 +213,8 @@ func TestC18TerminalRequests(t *testing.T) {
 			t.Errorf("model %v", m)
 		} else if _, known := entry["upgrade"]; !known {
 			t.Errorf("model without upgrade: %v", m)
+		} else if entry["supportsPersonality"] != true {
+			t.Errorf("model without a tone: %v", m)
 		}
 	}
 	thread := app.startThread()
