@@ -63,7 +63,7 @@ func TestP9EveryKindOfQuestion(t *testing.T) {
 		for _, answers := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s answered %v", word, answers), func(t *testing.T) {
 				result := app.call("thread/start", map[string]any{"cwd": w.workspace, "dynamicTools": []any{map[string]any{
-					"name": "lookup", "description": "looks up", "inputSchema": map[string]any{"type": "object"}}}})
+					"type": "function", "name": "lookup", "description": "looks up", "inputSchema": map[string]any{"type": "object"}}}})
 				thread, _ := result["thread"].(map[string]any)
 				id := fmt.Sprint(thread["id"])
 				began := time.Now()
