@@ -70,7 +70,12 @@ func (s *session) close() {
 	go func() { _ = s.conn.Close() }()
 }
 
+// alive reports whether calls can be made. A program's end is known here before the
+// end of its output is read, and so before the connection is known to be down.
 func (s *session) alive() bool {
+	if s.link != nil && s.link.gone() {
+		return false
+	}
 	select {
 	case <-s.down:
 		return false

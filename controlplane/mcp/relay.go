@@ -141,6 +141,16 @@ func (l *link) Close() error {
 	return nil
 }
 
+// gone reports whether the program has ended.
+func (l *link) gone() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // why tells of the program's end, empty while it runs. It waits a moment for an
 // end that is on its way.
 func (l *link) why(wait time.Duration) string {
