@@ -18,8 +18,11 @@ func (a *Agent) turnEnded(lt *live) {
 // Unheld says that no session holds the thread any more: an idle thread's
 // background terminals end and it is forgotten; an ephemeral one is gone.
 func (a *Agent) Unheld(threadID string) {
-	lt := a.peek(threadID)
-	if lt == nil {
+	if a.peek(threadID) == nil {
+		return
+	}
+	lt, err := a.thread(a.ctx, threadID) // one that somebody reads in just now is read to its end
+	if err != nil {
 		return
 	}
 	if err := lt.acquire(a.ctx); err != nil {
