@@ -582,7 +582,8 @@ func (x *fakeExecutor) control(c *executorv1.ActionControl) {
 	case *executorv1.ActionControl_Terminate:
 		p.end <- 137
 	case *executorv1.ActionControl_Stdin:
-		if argv := p.action.GetStartProcess().GetArgv(); strings.HasPrefix(argv[len(argv)-1], "echo ") {
+		argv := p.action.GetStartProcess().GetArgv()
+		if verb, _, _ := strings.Cut(argv[len(argv)-1], " "); verb == "echo" || verb == "exit" {
 			return // it reads nothing
 		}
 		x.print(p, string(m.Stdin.GetData()))
