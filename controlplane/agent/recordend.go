@@ -71,6 +71,7 @@ func (t *turn) tryEnd(e *ending, patchToo bool) error {
 			if ended || err != nil {
 				return err
 			}
+			continue // it may end as failed now
 		}
 		if err := t.keepDiff(e.events, patchToo); err != nil {
 			return err
