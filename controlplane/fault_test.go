@@ -100,6 +100,11 @@ func TestRefusedSteerIsNotShown(t *testing.T) {
 	}
 }
 
+// planAt lets so many commits pass and has the next ones meet faults.
+func planAt(s *faultstore.Store, commits int, faults ...faultstore.Fault) {
+	s.Plan(append(make([]faultstore.Fault, commits), faults...)...)
+}
+
 // A commit that fails at any moment of a turn leaves at most a failed turn: it
 // ends once, nothing of it runs or stays open, and the thread goes on.
 func TestFailedCommitEndsTheTurnOnce(t *testing.T) {
@@ -110,10 +115,7 @@ func TestFailedCommitEndsTheTurnOnce(t *testing.T) {
 				ctx, th := r.thread(workspaceWrite("never"))
 				id := th.GetId()
 				time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
-				for range at {
-					faults.Plan(faultstore.None)
-				}
-				faults.Plan(fault)
+				planAt(faults, at, fault)
 				r.model.script(calls(shell("c1", "sleep", `,"yield_time_ms":250`), shell("c2", "echo a")), calls(patchOf("p1", "n.txt")), speak("m", "done"))
 				if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("go")}); err == nil {
 					r.awaitIdle(ctx, id)
@@ -166,11 +168,8 @@ func TestFailedEndEndsItsProcesses(t *testing.T) {
 		r, faults := faulty(t)
 		ctx, th := r.thread(workspaceWrite("never"))
 		id := th.GetId()
-		time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
-		for range at {
-			faults.Plan(faultstore.None)
-		}
-		faults.Plan(faultstore.Refused, faultstore.Refused) // a commit, and the claim after it
+		time.Sleep(50 * time.Millisecond)                          // the sandbox report is recorded
+		planAt(faults, at, faultstore.Refused, faultstore.Refused) // a commit, and the claim after it
 		r.model.script(calls(shell("c1", "sleep", `,"yield_time_ms":250`)), speak("m", "left it running"))
 		if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("go")}); err != nil {
 			continue
@@ -231,10 +230,7 @@ func TestTurnThatLostItsAnswerFails(t *testing.T) {
 			ctx, th := r.thread(workspaceWrite("never"))
 			id := th.GetId()
 			time.Sleep(50 * time.Millisecond) // the sandbox report is recorded
-			for range at {
-				faults.Plan(faultstore.None)
-			}
-			faults.Plan(fault)
+			planAt(faults, at, fault)
 			r.model.script(calls(shell("c1", "echo a")), speak("m", "done"))
 			if _, err := r.turns.StartTurn(ctx, &heddlev1.StartTurnRequest{ThreadId: id, Input: say("go")}); err != nil {
 				continue
