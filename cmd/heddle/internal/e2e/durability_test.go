@@ -133,8 +133,8 @@ func TestP6ThreadWithoutTurns(t *testing.T) {
 	next.close()
 }
 
-// wsClient is a client of a listener on a unix socket.
-func (w *world) wsClient(socket string) (*appServer, func()) {
+// dialSocket opens a WebSocket to a listener on a unix socket.
+func (w *world) dialSocket(socket string) *websocket.Conn {
 	w.t.Helper()
 	dial := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -148,6 +148,13 @@ func (w *world) wsClient(socket string) (*appServer, func()) {
 		_ = resp.Body.Close()
 	}
 	conn.SetReadLimit(4 << 20)
+	return conn
+}
+
+// wsClient is a client of a listener on a unix socket.
+func (w *world) wsClient(socket string) (*appServer, func()) {
+	w.t.Helper()
+	conn := w.dialSocket(socket)
 	out, lines := io.Pipe()
 	go func() {
 		for {

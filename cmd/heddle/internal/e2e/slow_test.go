@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,19 +110,8 @@ func (w *world) quietStdio() (q *quiet, pid int) {
 // quietSocket is a WebSocket of a listener from which nobody reads.
 func (w *world) quietSocket(socket string) *quiet {
 	w.t.Helper()
-	dial := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}}
-	conn, resp, err := websocket.Dial(w.t.Context(), "ws://localhost/", &websocket.DialOptions{HTTPClient: dial})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if resp.Body != nil {
-		_ = resp.Body.Close()
-	}
+	conn := w.dialSocket(socket)
 	w.t.Cleanup(func() { _ = conn.CloseNow() })
-	conn.SetReadLimit(4 << 20)
 	return &quiet{t: w.t, name: "websocket",
 		next:  func() ([]byte, error) { _, data, err := conn.Read(context.Background()); return data, err },
 		write: func(data []byte) error { return conn.Write(context.Background(), websocket.MessageText, data) }}
